@@ -1,0 +1,79 @@
+"""Default limits, one definition for both halves.
+
+Each side enforces the smaller of its own limit and the other's wish; both can be raised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandbox_api.errors import LimitError
+
+MIB = 1 << 20
+
+CHUNK_BYTES = MIB
+"""Payload carried by one message: many small files share it, a large file fills several."""
+
+MAX_MESSAGE_BYTES = 4 * MIB
+"""Largest message either side accepts; a chunk and a message of known files stay well below."""
+
+MAX_METADATA_BYTES = 16 << 10
+"""Trailing metadata of a call; error details are cut to fit (`wire.pack`)."""
+
+MAX_MANIFEST_ENTRY_BYTES = 4096 + 128
+"""Upper bound of one serialized manifest entry: the longest path and its numbers."""
+
+MAX_PATH_BYTES = 4096
+MAX_NAME_BYTES = 255
+MAX_DEPTH_COUNT = 64
+"""Directories below a session directory."""
+
+HOOK_SECONDS = 10.0
+HOOK_MEMORY_BYTES = 512 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one bundle may hold.
+
+    Attributes:
+        max_bytes: Sum of the file sizes, in bytes.
+        max_files: Number of files.
+    """
+
+    max_bytes: int = 64 * MIB
+    max_files: int = 4096
+
+    def __post_init__(self) -> None:
+        if self.max_bytes < 1 or self.max_files < 1:
+            raise ValueError("limits are positive numbers")
+
+    def smaller(self, other: Limits) -> Limits:
+        """Return the stricter of both in each number."""
+        return Limits(min(self.max_bytes, other.max_bytes), min(self.max_files, other.max_files))
+
+    @property
+    def max_manifest_bytes(self) -> int:
+        """Largest serialized manifest that `max_files` entries can need."""
+        return self.max_files * MAX_MANIFEST_ENTRY_BYTES
+
+    def check(self, *, bytes_count: int, files_count: int) -> None:
+        """Refuse a bundle of that size.
+
+        Raises:
+            LimitError: `max_bytes` or `max_files`.
+        """
+        if files_count > self.max_files:
+            raise LimitError(
+                "max_files",
+                f"the session has more than {self.max_files} files",
+                hint="raise max_files on both sides, or narrow the profile",
+                facts={"max_files": str(self.max_files)},
+            )
+        if bytes_count > self.max_bytes:
+            raise LimitError(
+                "max_bytes",
+                f"the session has more than {self.max_bytes} bytes",
+                hint="raise max_bytes on both sides, or narrow the profile",
+                facts={"max_bytes": str(self.max_bytes)},
+            )

@@ -1,0 +1,162 @@
+"""Translate between the wire messages of `v1` and the plain types of this package; used by both halves."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import DecodeError
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+from sandbox_api.errors import (
+    DOMAIN,
+    FAMILIES,
+    ROWS,
+    ConfigurationError,
+    Offender,
+    OutpostError,
+    SessionError,
+)
+from sandbox_api.limits import Limits
+from sandbox_api.manifest import Entry
+from sandbox_api.v1 import bundle_pb2, error_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+STATUS_KEY = "grpc-status-details-bin"
+"""Trailing metadata key of the serialized `google.rpc.Status`."""
+
+MAX_STATUS_BYTES = 4096
+"""Serialized status; with base64 and the other headers it stays below gRPC's 8 KiB for metadata."""
+
+_FLAGS = {
+    "ignore_case": re.IGNORECASE,
+    "multi_line": re.MULTILINE,
+    "dot_all": re.DOTALL,
+    "verbose": re.VERBOSE,
+    "ascii": re.ASCII,
+}
+
+
+def pack_status(error: OutpostError) -> bytes:
+    """Return the serialized `google.rpc.Status` of a failure, cut to `MAX_STATUS_BYTES` by naming fewer offenders."""
+    failure = error_pb2.Failure(
+        code=error.code,
+        reason=error.reason,
+        message=error.message[:1024],
+        hint=error.hint[:512],
+        facts={key: value[:256] for key, value in list(error.facts.items())[:8]},
+        offenders=[
+            error_pb2.Failure.Offender(path=offender.path[:512], problem=offender.problem[:128])
+            for offender in error.offenders
+        ],
+        offender_count=error.offender_count,
+    )
+    while True:
+        data = _status(error, failure).SerializeToString()
+        if len(data) <= MAX_STATUS_BYTES:
+            return data
+        if failure.offenders:
+            del failure.offenders[len(failure.offenders) // 2 :]
+        elif failure.facts:
+            failure.facts.clear()
+        else:
+            failure.message, failure.hint = failure.message[:256], failure.hint[:128]
+
+
+def _status(error: OutpostError, failure: error_pb2.Failure) -> status_pb2.Status:
+    status = status_pb2.Status(code=code_pb2.Code.Value(error.grpc_status), message=failure.message)
+    info = error_details_pb2.ErrorInfo(
+        reason=f"{error.code}_{error.reason}".upper(),
+        domain=DOMAIN,
+        metadata={"code": error.code, "reason": error.reason},
+    )
+    for detail in (info, failure):
+        packed = AnyMessage()
+        packed.Pack(detail)
+        status.details.append(packed)
+    return status
+
+
+def unpack_status(data: bytes) -> OutpostError | None:
+    """Return the failure a daemon reported, or None when the bytes hold none that the table knows."""
+    failure = error_pb2.Failure()
+    try:
+        status = status_pb2.Status.FromString(data)
+        if not any(detail.Unpack(failure) for detail in status.details):
+            return None
+    except DecodeError:
+        return None
+    if (failure.code, failure.reason) not in ROWS:
+        return None
+    return FAMILIES[failure.code](
+        failure.reason,
+        failure.message,
+        hint=failure.hint,
+        facts=dict(failure.facts),
+        offenders=[Offender(offender.path, offender.problem) for offender in failure.offenders],
+        offender_count=failure.offender_count,
+    )
+
+
+def pack_manifest(entries: Iterable[Entry]) -> bytes:
+    """Return the serialized manifest."""
+    return bundle_pb2.Manifest(
+        entries=[
+            bundle_pb2.ManifestEntry(
+                path=entry.path, size=entry.size, sha256=entry.sha256, from_offset=entry.from_offset
+            )
+            for entry in entries
+        ]
+    ).SerializeToString()
+
+
+def unpack_manifest(data: bytes) -> list[Entry]:
+    """Return the entries of a serialized manifest, unchecked.
+
+    Raises:
+        SessionError: `protocol`: the bytes are no manifest.
+    """
+    try:
+        manifest = bundle_pb2.Manifest.FromString(data)
+    except DecodeError:
+        raise SessionError("protocol", "the manifest cannot be decoded") from None
+    return [Entry(entry.path, entry.size, entry.sha256, entry.from_offset) for entry in manifest.entries]
+
+
+def pack_pattern(pattern: re.Pattern[str]) -> bundle_pb2.Pattern:
+    """Return the wire form of a compiled text pattern."""
+    flags = {name: bool(pattern.flags & flag) for name, flag in _FLAGS.items()}
+    return bundle_pb2.Pattern(source=pattern.pattern, **flags)
+
+
+def unpack_pattern(message: bundle_pb2.Pattern) -> re.Pattern[str]:
+    """Compile a pattern from the wire.
+
+    Raises:
+        ConfigurationError: `invalid_profile`.
+    """
+    flags = re.NOFLAG
+    for name, flag in _FLAGS.items():
+        if getattr(message, name):
+            flags |= flag
+    try:
+        return re.compile(message.source, flags)
+    except (re.error, RecursionError, OverflowError):
+        raise ConfigurationError(
+            "invalid_profile", f"the pattern {message.source[:200]!r} does not compile"
+        ) from None
+
+
+def pack_limits(limits: Limits | None) -> bundle_pb2.BundleLimits:
+    """Return the wire form; None leaves both numbers to the daemon."""
+    if limits is None:
+        return bundle_pb2.BundleLimits()
+    return bundle_pb2.BundleLimits(max_bytes=limits.max_bytes, max_files=limits.max_files)
+
+
+def unpack_limits(message: bundle_pb2.BundleLimits, own: Limits) -> Limits:
+    """Return the smaller of the caller's limits and our own."""
+    return own.smaller(Limits(message.max_bytes or own.max_bytes, message.max_files or own.max_files))
