@@ -1,0 +1,1 @@
+"""The client: capture, keep and restore coding-agent conversations through daemons in sandboxes."""

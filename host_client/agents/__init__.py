@@ -1,0 +1,1 @@
+"""Built-in formats and agents, one file per coding CLI."""

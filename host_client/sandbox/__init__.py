@@ -1,0 +1,1 @@
+"""Connections to daemons: the only part of the client that speaks gRPC."""

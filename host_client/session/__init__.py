@@ -1,0 +1,1 @@
+"""Bundles and transcripts as data: pure, no connection."""

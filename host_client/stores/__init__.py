@@ -1,0 +1,1 @@
+"""Conversation stores: capture, locate and restore conversations of one format."""

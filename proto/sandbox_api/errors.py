@@ -1,7 +1,7 @@
 """The errors of the product: one table, one exception class per family, one wire form.
 
-A failure has a *code* (its family, one exception class and one exit status) and a *reason* (a stable machine word). Both are
-part of the contract: clients branch on them, so a row of the table is never renamed or removed.
+A failure has a *code* (its family, one exception class and one exit status) and a *reason* (a stable machine word).
+Both are part of the contract: clients branch on them, so a row of the table is never renamed or removed.
 """
 
 from __future__ import annotations
@@ -43,23 +43,17 @@ TABLE: tuple[Row, ...] = (
     Row("session", "missing_required", "FAILED_PRECONDITION", "a required file of the format is missing"),
     Row("session", "empty", "FAILED_PRECONDITION", "nothing of the session is selected by its profile"),
     Row("session", "invalid", "FAILED_PRECONDITION", "the format's validate hook refused the session"),
-    Row(
-        "session", "live_database", "FAILED_PRECONDITION", "an SQLite file has changes outside its main file"
-    ),
+    Row("session", "live_database", "FAILED_PRECONDITION", "an SQLite file has changes outside its main file"),
     Row("session", "hook_failed", "FAILED_PRECONDITION", "a hook raised an error or returned the wrong type"),
     Row("session", "hook_timeout", "FAILED_PRECONDITION", "a hook took longer than its limit"),
     Row("session", "hook_memory", "FAILED_PRECONDITION", "a hook used more memory than its limit"),
-    Row(
-        "session", "hook_crashed", "FAILED_PRECONDITION", "a hook ended its interpreter or broke its protocol"
-    ),
+    Row("session", "hook_crashed", "FAILED_PRECONDITION", "a hook ended its interpreter or broke its protocol"),
     Row("session", "corrupt", "DATA_LOSS", "a saved bundle breaks the rules of its format"),
     Row("session", "digest_mismatch", "DATA_LOSS", "content does not have the SHA-256 that was promised"),
     Row("session", "incomplete", "DATA_LOSS", "a stream ended before its trailer", retryable=True),
     Row("session", "protocol", "DATA_LOSS", "the other side broke the rules of the stream"),
     Row("conflict", "in_use", "FAILED_PRECONDITION", "a running process has the session open"),
-    Row(
-        "conflict", "other_bucket", "ALREADY_EXISTS", "the id exists under another directory of the CLI home"
-    ),
+    Row("conflict", "other_bucket", "ALREADY_EXISTS", "the id exists under another directory of the CLI home"),
     Row("conflict", "target_changed", "ABORTED", "another restore or process replaced the session meanwhile"),
     Row("conflict", "busy", "ABORTED", "another operation holds the session's folder", retryable=True),
     Row("conflict", "exists", "ALREADY_EXISTS", "the path exists and must not"),
@@ -89,9 +83,7 @@ TABLE: tuple[Row, ...] = (
     Row("configuration", "invalid_id", "INVALID_ARGUMENT", "a conversation id breaks the id rule"),
     Row("configuration", "invalid_profile", "INVALID_ARGUMENT", "a profile breaks its rules"),
     Row("configuration", "invalid_hook", "INVALID_ARGUMENT", "a hook cannot run from its source text"),
-    Row(
-        "configuration", "invalid_bucket", "INVALID_ARGUMENT", "the bucket hook's result is not a plain name"
-    ),
+    Row("configuration", "invalid_bucket", "INVALID_ARGUMENT", "the bucket hook's result is not a plain name"),
     Row("configuration", "invalid_argument", "INVALID_ARGUMENT", "a request or option is malformed"),
     Row("configuration", "format_mismatch", "INVALID_ARGUMENT", "a record of another format"),
     Row("configuration", "unknown_format", "INVALID_ARGUMENT", "no format of that name is built in"),
@@ -128,7 +120,7 @@ class Offender:
 
 
 def printable(path: bytes | str) -> str:
-    """Return a path for people: valid UTF-8 as it is, control characters and other bytes as `\\xNN`."""
+    r"""Return a path for people: valid UTF-8 as it is, control characters and other bytes as `\xNN`."""
     text = path if isinstance(path, str) else path.decode("utf-8", "backslashreplace")
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Batcher:
     """Join pieces of a payload into chunks of at most `CHUNK_BYTES`.
 
-    Many small files share one chunk. A reader that asks for at most `room_bytes` at a time never makes a chunk overflow.
+    Many small files share one chunk. A reader that asks for at most `room_bytes` at a time costs no extra copy.
     """
 
     def __init__(self) -> None:
@@ -34,11 +34,7 @@ class Batcher:
         """Append a piece; yield each chunk that it completes as offset and data."""
         start = 0
         while len(piece) - start >= self.room_bytes:
-            part = (
-                piece
-                if start == 0 and len(piece) == self.room_bytes
-                else piece[start : start + self.room_bytes]
-            )
+            part = piece if start == 0 and len(piece) == self.room_bytes else piece[start : start + self.room_bytes]
             start += len(part)
             self._pieces.append(part)
             self._pending_bytes += len(part)
@@ -91,9 +87,7 @@ class PayloadCheck:
             SessionError: `incomplete`.
         """
         if size != self.size:
-            raise SessionError(
-                "incomplete", f"the payload has {self.size} bytes where its trailer says {size}"
-            )
+            raise SessionError("incomplete", f"the payload has {self.size} bytes where its trailer says {size}")
 
 
 class Sections:
@@ -118,7 +112,7 @@ class Sections:
     def feed(self, data: bytes) -> Iterator[tuple[int, memoryview, bool]]:
         """Yield section index, piece and whether the piece ends the section.
 
-        Empty sections are yielded as soon as they are reached; feed `b""` once at the start when the first may be empty.
+        Empty sections are yielded as soon as they are reached; feed `b""` once when the first may be empty.
 
         Raises:
             SessionError: `protocol`: bytes after the last section.

@@ -46,9 +46,7 @@ def bundle_digest(entries: Iterable[Entry]) -> bytes:
     """
     digest = hashlib.sha256()
     for entry in entries:
-        digest.update(
-            b"%d %b %d %b\n" % (len(entry.path), entry.path, entry.size, entry.sha256.hex().encode())
-        )
+        digest.update(b"%d %b %d %b\n" % (len(entry.path), entry.path, entry.size, entry.sha256.hex().encode()))
     return digest.digest()
 
 
@@ -84,9 +82,7 @@ def check_entries(entries: Sequence[Entry], limits: Limits, *, complete: bool) -
             or (complete and entry.from_offset)
             or len(entry.sha256) not in (0, DIGEST_BYTES)
         ):
-            raise SessionError(
-                "protocol", f"the manifest's numbers for {printable(entry.path)!r} are not possible"
-            )
+            raise SessionError("protocol", f"the manifest's numbers for {printable(entry.path)!r} are not possible")
         if not entry.sha256 and (complete or entry.from_offset == entry.size > 0):
             raise SessionError("protocol", f"the manifest has no digest for {printable(entry.path)!r}")
     limits.check(bytes_count=sum(entry.size for entry in entries), files_count=len(entries))

@@ -20,6 +20,7 @@ from sandbox_api.errors import (
 )
 from sandbox_api.limits import Limits
 from sandbox_api.manifest import Entry
+from sandbox_api.profile import Profile
 from sandbox_api.v1 import bundle_pb2, error_pb2
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def pack_status(error: OutpostError) -> bytes:
         offender_count=error.offender_count,
     )
     while True:
-        data = _status(error, failure).SerializeToString()
+        data: bytes = _status(error, failure).SerializeToString()
         if len(data) <= MAX_STATUS_BYTES:
             return data
         if failure.offenders:
@@ -145,9 +146,7 @@ def unpack_pattern(message: bundle_pb2.Pattern) -> re.Pattern[str]:
     try:
         return re.compile(message.source, flags)
     except (re.error, RecursionError, OverflowError):
-        raise ConfigurationError(
-            "invalid_profile", f"the pattern {message.source[:200]!r} does not compile"
-        ) from None
+        raise ConfigurationError("invalid_profile", f"the pattern {message.source[:200]!r} does not compile") from None
 
 
 def pack_limits(limits: Limits | None) -> bundle_pb2.BundleLimits:
@@ -160,3 +159,47 @@ def pack_limits(limits: Limits | None) -> bundle_pb2.BundleLimits:
 def unpack_limits(message: bundle_pb2.BundleLimits, own: Limits) -> Limits:
     """Return the smaller of the caller's limits and our own."""
     return own.smaller(Limits(message.max_bytes or own.max_bytes, message.max_files or own.max_files))
+
+
+def pack_profile(profile: Profile) -> bundle_pb2.Profile:
+    """Return the wire form of a profile."""
+    return bundle_pb2.Profile(
+        format=profile.format,
+        root_variable=profile.root_variable,
+        root_directory=profile.root_directory,
+        sessions=profile.sessions,
+        buckets=profile.buckets,
+        include=pack_pattern(profile.include),
+        exclude=pack_pattern(profile.exclude) if profile.exclude else None,
+        required=profile.required,
+        relocated=profile.relocated,
+        validate=profile.validate,
+        bucket=profile.bucket,
+        relocate=profile.relocate,
+        lock=pack_pattern(profile.lock) if profile.lock else None,
+    )
+
+
+def unpack_profile(message: bundle_pb2.Profile) -> Profile:
+    """Return the checked profile.
+
+    Raises:
+        ConfigurationError: `invalid_profile`.
+    """
+    if not message.HasField("include"):
+        raise ConfigurationError("invalid_profile", "the profile has no include pattern")
+    return Profile(
+        format=message.format,
+        root_variable=message.root_variable,
+        root_directory=message.root_directory,
+        sessions=message.sessions,
+        buckets=message.buckets,
+        include=unpack_pattern(message.include),
+        exclude=unpack_pattern(message.exclude) if message.HasField("exclude") else None,
+        required=tuple(message.required),
+        relocated=tuple(message.relocated),
+        validate=message.validate,
+        bucket=message.bucket,
+        relocate=message.relocate,
+        lock=unpack_pattern(message.lock) if message.HasField("lock") else None,
+    ).check()
