@@ -1,0 +1,1 @@
+"""The cases: each module has `rows(bench)`, which measures and yields its rows."""
