@@ -1,8 +1,8 @@
 """Paths below roots, held by descriptors.
 
 The one rule: a path is resolved once, from a held root, without following any link, and from then on only its
-descriptor is used. The roots come from the operator and are resolved when the daemon starts; everything below them belongs to the
-sandbox, which may swap any name for a link at any moment.
+descriptor is used. The roots come from the operator and are resolved when the daemon starts; everything below them
+belongs to the sandbox, which may swap any name for a link at any moment.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import stat
 from functools import cache
 from typing import TYPE_CHECKING
 
-from sandbox_api.errors import WorkspaceError, printable
-
 from sandbox_agent.core import syscall
+from sandbox_api.errors import WorkspaceError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,12 +78,45 @@ class Directory:
         """Open a directory below; `b""` gives a second handle of this one."""
         return Directory(self._open(relative, _DIRECTORY_FLAGS, 0), self.join(relative))
 
-    def make_directory(self, name: bytes, mode: int = 0o700) -> Directory:
-        """Create one directory that must not exist, with exactly that mode, and open it."""
+    def make_directory(self, name: bytes, mode: int = 0o700, *, owner: tuple[int, int] | None = None) -> Directory:
+        """Create one directory that must not exist, with exactly that mode and owner, and open it.
+
+        Args:
+            name: One segment.
+            mode: Its permissions, whatever the process's umask.
+            owner: Its user and group id; None: the process's own.
+        """
+        _check(name)
         os.mkdir(name, mode, dir_fd=self.fd)
         made = self.directory(name)
-        os.fchmod(made.fd, mode)
+        try:
+            if owner is not None:
+                os.fchown(made.fd, *owner)
+            os.fchmod(made.fd, mode)
+        except OSError as error:
+            made.close()
+            raise OSError(error.errno, error.strerror, made.path) from None
         return made
+
+    def make_directories(
+        self, relative: bytes, mode: int = 0o700, *, owner: tuple[int, int] | None = None
+    ) -> Directory:
+        """Open a directory below, creating what is missing of its path; mode and owner are of what is created."""
+        held = self.directory(b"")
+        for name in relative.split(b"/") if relative else ():
+            with held:
+                held = held._find_or_make(name, mode, owner)
+        return held
+
+    def _find_or_make(self, name: bytes, mode: int, owner: tuple[int, int] | None) -> Directory:
+        try:
+            return self.directory(name)
+        except FileNotFoundError:
+            pass
+        try:
+            return self.make_directory(name, mode, owner=owner)
+        except FileExistsError:  # somebody else made it in between
+            return self.directory(name)
 
     def file(self, relative: bytes, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
         """Open a file below and return its descriptor, which the caller closes.
@@ -95,9 +127,12 @@ class Directory:
 
     def stat(self, relative: bytes) -> os.stat_result:
         """Tell what is at a path below; a link in the last place is told, not followed."""
-        parent, _, name = relative.rpartition(b"/")
-        if not parent:
-            return os.stat(name, dir_fd=self.fd, follow_symlinks=False) if name else os.fstat(self.fd)
+        if not relative:
+            return os.fstat(self.fd)
+        _check(relative)
+        parent, slash, name = relative.rpartition(b"/")
+        if not slash:
+            return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         with self.directory(parent) as held:
             return os.stat(name, dir_fd=held.fd, follow_symlinks=False)
 
@@ -106,8 +141,8 @@ class Directory:
         return sorted(os.fsencode(name) for name in os.listdir(self.fd))
 
     def _open(self, relative: bytes, flags: int, mode: int) -> int:
-        if b".." in relative.split(b"/"):
-            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), self.join(relative))
+        if relative:
+            _check(relative)
         try:
             if b"/" not in relative:
                 return os.open(relative or b".", flags, mode, dir_fd=self.fd)
@@ -122,13 +157,17 @@ class Directory:
 
     def _open_stepwise(self, relative: bytes, flags: int, mode: int) -> int:
         *parents, name = relative.split(b"/")
-        held = [self.fd]
+        held = self.fd
         try:
-            held.extend(os.open(parent, _DIRECTORY_FLAGS, dir_fd=held[-1]) for parent in parents)
-            return os.open(name, flags, mode, dir_fd=held[-1])
+            for parent in parents:
+                below = os.open(parent, _DIRECTORY_FLAGS, dir_fd=held)
+                if held != self.fd:
+                    os.close(held)
+                held = below
+            return os.open(name, flags, mode, dir_fd=held)
         finally:
-            for fd in held[1:]:
-                os.close(fd)
+            if held != self.fd:
+                os.close(held)
 
     def _first_link(self, relative: bytes) -> bytes | None:
         """Find the link that made an open fail, for its message."""
@@ -139,6 +178,22 @@ class Directory:
             except OSError:
                 return None
         return None
+
+
+def _check(relative: bytes) -> None:
+    """Refuse a path that is not plain segments joined by slashes, before the system gives it a meaning of its own.
+
+    Raises:
+        OSError: `EXDEV` for a step to a parent or an absolute path, `EINVAL` for a NUL, an empty or a `.` segment.
+    """
+    segments = relative.split(b"/")
+    code = 0
+    if b".." in segments or not segments[0]:
+        code = errno.EXDEV
+    elif b"" in segments or b"." in segments or b"\0" in relative:
+        code = errno.EINVAL
+    if code:
+        raise OSError(code, os.strerror(code), relative)
 
 
 def _prefixes(relative: bytes) -> Iterator[bytes]:
@@ -170,10 +225,14 @@ class Roots:
 
     def __init__(self, paths: Sequence[bytes]) -> None:
         self._held: list[tuple[tuple[bytes, ...], Directory]] = []
-        for path in paths:
-            resolved = os.path.realpath(path)
-            held = Directory(os.open(resolved, _DIRECTORY_FLAGS), resolved)
-            self._held.extend((tuple(_split(name)), held) for name in {os.path.normpath(path), resolved})
+        try:
+            for path in paths:
+                resolved = os.path.realpath(path)
+                held = Directory(os.open(resolved, _DIRECTORY_FLAGS), resolved)
+                self._held.extend((tuple(_split(name)), held) for name in {os.path.normpath(path), resolved})
+        except OSError:
+            self.close()
+            raise
         # The deepest root that holds a path wins.
         self._held.sort(key=lambda item: len(item[0]), reverse=True)
 

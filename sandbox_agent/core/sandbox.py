@@ -1,0 +1,52 @@
+"""What the daemon knows about the sandbox it serves, and what a call names in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sandbox_agent.core.journal import Journal
+    from sandbox_agent.core.paths import Roots
+    from sandbox_api.limits import Limits
+    from sandbox_api.profile import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """The sandbox of one daemon; the same for all its calls.
+
+    Attributes:
+        roots: Directories below which the daemon reads and writes.
+        home: Absolute path of the agent home; lies in a root.
+        workspace: Absolute path of the workspace, links resolved; lies in a root.
+        environment: The daemon's own environment, where the place of a call names no variable.
+        limits: The daemon's limits of one bundle.
+        journal: Where restores in progress are noted.
+    """
+
+    roots: Roots
+    home: bytes
+    workspace: bytes
+    environment: Mapping[str, str]
+    limits: Limits
+    journal: Journal
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a bundle call names: a format and one of its sessions, as the CLI with these variables would find it.
+
+    Attributes:
+        profile: The format; checked.
+        conversation_id: Empty where the call is about all sessions of the format.
+        variables: Environment of the CLI where it differs from the daemon's own.
+        follow_root_link: Accept a CLI home that is itself a symbolic link.
+    """
+
+    profile: Profile
+    conversation_id: str
+    variables: Mapping[str, str]
+    follow_root_link: bool = False
