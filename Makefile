@@ -4,7 +4,7 @@ BIN := .venv/bin
 SOURCES := $(shell find proto sandbox_agent host_client -name '*.py' -o -name '*.proto') pyproject.toml README.md
 PROTOS := $(sort $(wildcard proto/sandbox_api/v1/*.proto))
 MESSAGES_ONLY := error payload
-CODE := proto sandbox_agent host_client tests benchmarks
+CODE := proto sandbox_agent host_client tests benchmarks docs
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-clis check fmt proto bench clean
@@ -13,7 +13,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/installed ## Move two real sessions between two sandboxes on this machine, end to end
-	@$(BIN)/python -m tests.demo
+	@$(BIN)/python docs/demo.py
 
 test: .venv/installed ## Run the tests against the installed wheel
 	$(BIN)/pytest -m "not clis"

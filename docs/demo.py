@@ -1,0 +1,92 @@
+"""The main job in one run: two real sessions, captured in one sandbox, restored in another, undone.
+
+Run it with `make demo`. The sandboxes are two private homes on this machine; the sessions were recorded with the real CLIs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path, PurePosixPath
+
+from host_client import ConversationContext, Sandbox, builtin_format, connect
+from host_client.agents.registry import resume_command
+
+RECORDED = Path(__file__).parents[1] / "tests" / "data"
+SESSIONS = {
+    "copilot": ("copilot/1.0.102/tool", ".copilot/session-state/*", "workspace.yaml"),
+    "kimi": ("kimi/2.1.0/tool", ".kimi-code/sessions/wd_*/session_*", "state.json"),
+}
+
+
+def say(text: str) -> None:
+    """Print a step."""
+    print(text, flush=True)  # noqa: T201 - a demonstration talks
+
+
+def cwd_line(session: Path, name: str) -> str:
+    """Return the line of a session's file that holds its working directory, cut to the screen."""
+    lines = (session / name).read_text().split("\n")
+    return next(line for line in lines if "cwd" in line)[:110]
+
+
+async def move(format_name: str, folder: Path) -> None:
+    """Carry one recorded session from sandbox A to sandbox B and take the restore back."""
+    recorded, pattern, cwd_file = SESSIONS[format_name]
+    homes = {name: folder / format_name / name for name in ("a", "b")}
+    workspaces = {name: folder / format_name / f"workspace {name}" for name in ("a", "b")}
+    shutil.copytree(RECORDED / recorded / "home", homes["a"])
+    homes["b"].mkdir()
+    for workspace in workspaces.values():
+        workspace.mkdir()
+    session = next(homes["a"].glob(pattern))
+    store = builtin_format(format_name)
+    say(f"\n== {format_name}: {session.name}")
+    say(f"   in A      {cwd_line(session, cwd_file)}")
+
+    async with (
+        connect(f"local:{homes['a']},{workspaces['a']}") as a,
+        connect(f"local:{homes['b']},{workspaces['b']}") as b,
+    ):
+        repository = folder / format_name / "repository"
+        repository.mkdir()
+
+        def context(sandbox: Sandbox) -> ConversationContext:
+            return ConversationContext(sandbox=sandbox, repository=repository)
+
+        record = await store.capture(session.name, context(a))
+        say(f"   captured  {record.files_count} files, {record.bytes_count} bytes, digest {record.digest[:16]}...")
+        placed = await store.restore(record, context(b))
+        say(f"   restored  {placed.target}")
+        say(f"   in B      {cwd_line(Path(placed.target), cwd_file)}")
+        say(f"   resume    {' '.join(resume_command(format_name, session.name, PurePosixPath(b.root)))}")
+
+        back = await store.capture(session.name, ConversationContext(sandbox=b, conversation_home=folder / format_name))
+        if back.digest != placed.digest:
+            raise SystemExit(f"the digest in B is {back.digest}, not {placed.digest}")
+        say(f"   digests   placed {placed.digest[:16]}..., captured again from B {back.digest[:16]}...: equal")
+        again = await store.restore(record, context(b))
+        say(f"   again     {'unchanged, nothing was touched' if again.unchanged else 'CHANGED'}")
+
+        with (Path(placed.target) / cwd_file).open("a") as file:
+            file.write("\n")
+        replaced = await store.restore(record, context(b))
+        say(f"   recovery  a changed session was set aside as {replaced.recovery}")
+        undone = await b.bundles.undo_restore(store.place(session.name, context(b)), replaced.recovery)
+        say(f"   undone    it is back in {PurePosixPath(undone.target).parent.name}/, the other one is in recovery now")
+
+
+async def main() -> None:
+    """Move one session of each format."""
+    folder = Path(tempfile.mkdtemp(prefix="outpost-demo-"))
+    try:
+        for format_name in SESSIONS:
+            await move(format_name, folder)
+    finally:
+        shutil.rmtree(folder)
+    say("\nBoth sessions were carried over, relocated, verified, and a restore was taken back.")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,69 @@
+"""The `outpost` command: parses, calls the library, prints. The one `asyncio.run` of the client is here."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from host_client.cli.command import capture, doctor, info, recovery, relay, restore, sessions, validate
+from host_client.cli.output import Output
+from host_client.errors import OutpostError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="outpost-sandbox", prog_name="outpost")
+def outpost() -> None:
+    """Carry coding-agent conversations between sandboxes.
+
+    A TARGET names a daemon: unix:/path/to/agent.sock, HOST:PORT, or local:HOME[,WORKSPACE] for a private one
+    on this machine. A FORMAT is copilot or kimi. An ID is the conversation's own.
+
+    Exit status: 0 success; 2 wrong command line; 10 session; 11 process; 12 configuration; 13 conflict; 14 workspace;
+    15 limit; 16 timeout; 17 unavailable; 130 interrupted.
+    """
+
+
+for _command in (
+    info.info,
+    sessions.sessions,
+    capture.capture,
+    restore.restore,
+    relay.relay,
+    recovery.recovery,
+    validate.validate,
+    doctor.doctor,
+):
+    outpost.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        action = outpost.main(words, prog_name="outpost", standalone_mode=False)
+        return asyncio.run(_run(action)) if asyncio.iscoroutine(action) else int(action or 0)
+    except OutpostError as error:
+        Output(as_json="--json" in words).error(error)
+        return error.exit_status
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("outpost: interrupted; nothing was left half done", err=True)
+        return 130
+
+
+async def _run(action: Coroutine[object, object, int | None]) -> int:
+    return await action or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""`outpost doctor`: what would go wrong at a target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from host_client.agents.registry import builtin_format, format_names
+from host_client.cli.options import Variables, json_option
+from host_client.cli.output import Output
+from host_client.sandbox.connect import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MARKS = {"ok": "ok      ", "warning": "warning ", "problem": "PROBLEM "}
+
+
+@click.command()
+@click.argument("target")
+@click.argument("formats", metavar="[FORMAT]...", nargs=-1)
+@click.option(
+    "--variable",
+    "variables",
+    type=Variables(),
+    multiple=True,
+    help="Variable of the CLI's environment. May be repeated.",
+)
+@json_option
+async def doctor(target: str, formats: Sequence[str], *, variables: Sequence[tuple[str, str]], as_json: bool) -> int:
+    """Tell what would go wrong at TARGET, for the FORMATs named or for all.
+
+    Exit status 1 when a capture or restore would fail.
+    """
+    profiles = [builtin_format(name).profile for name in formats or format_names()]
+    async with connect(target) as sandbox:
+        findings = await sandbox.diagnose(profiles, variables=dict(variables))
+    document: dict[str, object] = {
+        "findings": [
+            {
+                "check": finding.check,
+                "format": finding.format or None,
+                "level": finding.level,
+                "message": finding.message,
+                "hint": finding.hint,
+            }
+            for finding in findings
+        ]
+    }
+    lines = []
+    for finding in findings:
+        subject = f"{finding.format}: " if finding.format else ""
+        lines.append(f"{_MARKS[finding.level]}{finding.check}: {subject}{finding.message}")
+        if finding.hint:
+            lines.append(f"        hint: {finding.hint}")
+    Output(as_json).result(document, lines)
+    return int(any(finding.level == "problem" for finding in findings))

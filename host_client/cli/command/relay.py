@@ -1,0 +1,77 @@
+"""`outpost relay`: one session into many sandboxes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from host_client.agents.registry import builtin_format
+from host_client.cli.options import durability_option, json_option, limit_options, limits, place_options
+from host_client.cli.output import Output, error_document
+from host_client.cli.progress import shown_progress
+from host_client.sandbox.connect import connect
+from host_client.stores.relay import relay as relay_session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Literal
+
+
+@click.command()
+@click.argument("source")
+@click.argument("format_name", metavar="FORMAT")
+@click.argument("conversation_id", metavar="ID")
+@click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
+@place_options
+@limit_options
+@durability_option
+@click.option("--force", is_flag=True, help="Replace sessions even when a running process has them open.")
+@json_option
+async def relay(
+    source: str,
+    format_name: str,
+    conversation_id: str,
+    targets: tuple[str, ...],
+    *,
+    variables: Sequence[tuple[str, str]],
+    follow_root_link: bool,
+    max_bytes: int | None,
+    max_files: int | None,
+    durability: Literal["full", "none"],
+    force: bool,
+    as_json: bool,
+) -> int:
+    """Capture session ID of FORMAT at SOURCE once and restore it at every TARGET.
+
+    Every target is tried. The exit status is that of the first target that failed, in the order given.
+    """
+    store = builtin_format(format_name)
+    with shown_progress(f"capturing {conversation_id}", as_json=as_json) as progress:
+        async with connect(source, limits=limits(max_bytes, max_files)) as sandbox:
+            result = await relay_session(
+                sandbox,
+                conversation_id,
+                targets,
+                store,
+                variables=dict(variables),
+                follow_root_link=follow_root_link,
+                limits=limits(max_bytes, max_files),
+                durability=durability,
+                force=force,
+                progress=progress,
+            )
+    rows: list[dict[str, object]] = []
+    lines = []
+    status = 0
+    for target, ended in zip(targets, result.outcomes, strict=True):
+        if ended.error is not None:
+            status = status or ended.error.exit_status
+            rows.append({"target": target, "error": error_document(ended.error)})
+            lines.append(f"FAILED {target}: {ended.error.code}/{ended.error.reason}: {ended.error.message}")
+        elif ended.outcome is not None:
+            state = "unchanged" if ended.outcome.unchanged else "restored"
+            rows.append({"target": target, "session": str(ended.outcome.target), "state": state})
+            lines.append(f"{state} {target}: {ended.outcome.target}")
+    Output(as_json).result({"id": conversation_id, "digest": result.digest, "targets": rows}, lines)
+    return status

@@ -1,0 +1,91 @@
+"""`outpost restore`: a kept session into a sandbox."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from host_client.agents.registry import builtin_format, resume_command
+from host_client.cli.options import (
+    Owner,
+    durability_option,
+    host_options,
+    json_option,
+    limit_options,
+    limits,
+    place_options,
+)
+from host_client.cli.output import Output, size
+from host_client.cli.progress import shown_progress
+from host_client.cli.record import outcome_document, resume_line
+from host_client.sandbox.connect import connect
+from host_client.stores.context import ConversationContext
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+@click.command()
+@click.argument("target")
+@click.argument("format_name", metavar="FORMAT")
+@click.argument("conversation_id", metavar="ID")
+@host_options
+@place_options
+@limit_options
+@durability_option
+@click.option("--force", is_flag=True, help="Replace the session even when a running process has it open.")
+@click.option("--owner", type=Owner(), help="Give what is restored to that user, where the daemon may.")
+@json_option
+async def restore(
+    target: str,
+    format_name: str,
+    conversation_id: str,
+    *,
+    repository: Path,
+    home: Path | None,
+    variables: Sequence[tuple[str, str]],
+    follow_root_link: bool,
+    max_bytes: int | None,
+    max_files: int | None,
+    durability: Literal["full", "none"],
+    force: bool,
+    owner: tuple[int, int] | None,
+    as_json: bool,
+) -> None:
+    """Put the kept session ID of FORMAT in place at TARGET."""
+    store = builtin_format(format_name)
+    output = Output(as_json)
+    with shown_progress(f"restoring {conversation_id}", as_json=as_json) as progress:
+        async with connect(target, limits=limits(max_bytes, max_files)) as sandbox:
+            context = ConversationContext(
+                sandbox=sandbox,
+                repository=repository,
+                conversation_home=home,
+                variables=dict(variables),
+                follow_root_link=follow_root_link,
+                limits=limits(max_bytes, max_files),
+                durability=durability,
+                owner=owner,
+                force=force,
+                progress=progress,
+            )
+            record = await store.locate(conversation_id, context)
+            outcome = await store.restore(record, context)
+            workspace = sandbox.root
+    resume = resume_command(format_name, conversation_id, workspace)
+    if outcome.not_atomic:
+        output.note("note: the file system cannot exchange directories; for a moment no session was in place")
+    output.result(
+        outcome_document(outcome, resume),
+        [
+            "already there, nothing changed"
+            if outcome.unchanged
+            else f"restored {outcome.files_count} files, {size(outcome.bytes_count)} "
+            f"({size(outcome.sent_bytes)} sent) in {outcome.duration_seconds:.2f} s",
+            f"target   {outcome.target}",
+            *([f"recovery {outcome.recovery}"] if outcome.recovery else []),
+            f"resume   {resume_line(resume, workspace)}",
+        ],
+    )

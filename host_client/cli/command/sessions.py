@@ -1,0 +1,55 @@
+"""`outpost sessions`: what a sandbox has of one format."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from host_client.agents.registry import builtin_format
+from host_client.cli.options import json_option, place_options
+from host_client.cli.output import Output
+from host_client.sandbox.connect import connect
+from sandbox_api.errors import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@click.command()
+@click.argument("target")
+@click.argument("format_name", metavar="FORMAT")
+@place_options
+@json_option
+async def sessions(
+    target: str, format_name: str, *, variables: Sequence[tuple[str, str]], follow_root_link: bool, as_json: bool
+) -> None:
+    """List the sessions of FORMAT at TARGET."""
+    profile = builtin_format(format_name).profile
+    async with connect(target) as sandbox:
+        found = [
+            item
+            async for item in sandbox.bundles.list(
+                profile, variables=dict(variables), follow_root_link=follow_root_link
+            )
+        ]
+    document: dict[str, object] = {
+        "sessions": [
+            {
+                "id": item.conversation_id,
+                "path": str(item.path),
+                "modified": item.modified.isoformat() if item.modified else None,
+                "complete": item.complete,
+                "in_use_pid": item.in_use_pid,
+            }
+            for item in found
+        ]
+    }
+    lines = []
+    for item in found:
+        modified = item.modified.astimezone().strftime("%Y-%m-%d %H:%M") if item.modified else "-".ljust(16)
+        marks = ("" if item.complete else "  incomplete") + (
+            f"  in use by {item.in_use_pid}" if item.in_use_pid else ""
+        )
+        lines.append(f"{item.conversation_id}  {modified}  {printable(str(item.path))}{marks}")
+    Output(as_json).result(document, lines or [f"no sessions of {format_name}"])

@@ -1,0 +1,108 @@
+"""Options that commands share, so that the same word means the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from sandbox_api.limits import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Function = TypeVar("Function", bound="Callable[..., object]")
+
+
+class AbsolutePath(click.Path):
+    """A path that exists, made absolute against this folder; links in it are kept."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Check as click does, then make absolute."""
+        return Path(str(super().convert(str(value), param, ctx))).absolute()
+
+
+DIRECTORY = AbsolutePath(exists=True, file_okay=False)
+FILE = AbsolutePath(exists=True, dir_okay=False)
+
+
+class Variables(click.ParamType):
+    """`NAME=VALUE` of the environment that the CLI runs with."""
+
+    name = "NAME=VALUE"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Split at the first `=`."""
+        name, sign, text = str(value).partition("=")
+        if not sign or not name:
+            self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
+        return name, text
+
+
+class Owner(click.ParamType):
+    """`UID:GID` that restored files are given to."""
+
+    name = "UID:GID"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        """Read two numbers."""
+        uid, _, gid = str(value).partition(":")
+        if not (uid.isdecimal() and gid.isdecimal()):
+            self.fail(f"{value!r} is not UID:GID in numbers", param, ctx)
+        return int(uid), int(gid)
+
+
+def _all(*decorators: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    def decorate(function: Function) -> Function:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+
+place_options = _all(
+    click.option(
+        "--variable",
+        "variables",
+        type=Variables(),
+        multiple=True,
+        help="Variable of the CLI's environment, such as COPILOT_HOME=/data/copilot. May be repeated.",
+    ),
+    click.option("--follow-root-link", is_flag=True, help="Accept a CLI home that is itself a symbolic link."),
+)
+
+host_options = _all(
+    click.option(
+        "--repository",
+        type=DIRECTORY,
+        default=".",
+        show_default="this folder",
+        help="Repository on this host that keeps the copies, in .outpost/.",
+    ),
+    click.option("--home", type=DIRECTORY, help="Folder that keeps the copies instead of the repository."),
+)
+
+limit_options = _all(
+    click.option("--max-bytes", type=click.IntRange(1), help="Most bytes of a session (default 64 MiB)."),
+    click.option("--max-files", type=click.IntRange(1), help="Most files of a session (default 4096)."),
+)
+
+durability_option = click.option(
+    "--durability",
+    type=click.Choice(["full", "none"]),
+    default="full",
+    show_default=True,
+    help="Whether what is written survives a power loss.",
+)
+
+
+def limits(max_bytes: int | None, max_files: int | None) -> Limits | None:
+    """Return the limits that the options ask for, or None for the defaults."""
+    if max_bytes is None and max_files is None:
+        return None
+    default = Limits()
+    return Limits(max_bytes or default.max_bytes, max_files or default.max_files)

@@ -1,0 +1,71 @@
+"""Records and outcomes as documents and as notes for people."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from sandbox_api.errors import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import PurePosixPath
+
+    from host_client.stores.contract import ConversationRecord, RestoreOutcome
+
+_SHOWN_COUNT = 5
+"""Left-out entries that a note names; the document names all that the daemon told."""
+
+
+def record_document(record: ConversationRecord) -> dict[str, object]:
+    """Return a record as plain data."""
+    return {
+        "format": record.format,
+        "id": record.conversation_id,
+        "path": str(record.path),
+        "digest": record.digest,
+        "files": record.files_count,
+        "bytes": record.bytes_count,
+        "received_bytes": record.received_bytes,
+        "unchanged": record.unchanged,
+        "source": str(record.source),
+        "duration_seconds": round(record.duration_seconds, 6),
+        "in_use_pid": record.in_use_pid,
+        "left_out": [{"path": item.path, "why": item.why} for item in record.left_out],
+        "left_out_count": record.left_out_count,
+    }
+
+
+def capture_notes(record: ConversationRecord) -> Iterator[str]:
+    """Tell what a person should know about a capture that succeeded."""
+    if record.in_use_pid:
+        yield f"note: in_use: process {record.in_use_pid} has the session open; this is its state as of now"
+    shown = record.left_out[:_SHOWN_COUNT]
+    for item in shown:
+        yield f"note: left out ({item.why}): {printable(item.path)}"
+    if record.left_out_count > len(shown):
+        yield f"note: left out: {record.left_out_count - len(shown)} more"
+
+
+def outcome_document(outcome: RestoreOutcome, resume: Sequence[str]) -> dict[str, object]:
+    """Return a restore's outcome as plain data."""
+    return {
+        "format": outcome.format,
+        "id": outcome.conversation_id,
+        "target": str(outcome.target),
+        "unchanged": outcome.unchanged,
+        "recovery": outcome.recovery or None,
+        "files": outcome.files_count,
+        "bytes": outcome.bytes_count,
+        "sent_bytes": outcome.sent_bytes,
+        "digest": outcome.digest,
+        "relocated": list(outcome.relocated),
+        "not_atomic": outcome.not_atomic,
+        "duration_seconds": round(outcome.duration_seconds, 6),
+        "resume": list(resume),
+    }
+
+
+def resume_line(resume: Sequence[str], sandbox_workspace: PurePosixPath) -> str:
+    """Return the shell line that resumes a restored conversation."""
+    return f"cd {shlex.quote(str(sandbox_workspace))} && {shlex.join(resume)}"
