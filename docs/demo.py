@@ -1,6 +1,6 @@
 """The main job in one run: two real sessions, captured in one sandbox, restored in another, undone.
 
-Run it with `make demo`. The sandboxes are two private homes on this machine; the sessions were recorded with the real CLIs.
+Run it with `make demo`. The sandboxes are two private homes on this machine; the sessions were recorded with real CLIs.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import shutil
 import tempfile
 from pathlib import Path, PurePosixPath
 
-from host_client import ConversationContext, Sandbox, builtin_format, connect
 from host_client.agents.registry import resume_command
+
+from host_client import ConversationContext, Sandbox, builtin_format, connect
 
 RECORDED = Path(__file__).parents[1] / "tests" / "data"
 SESSIONS = {

@@ -1,0 +1,73 @@
+"""What the documents show works as it stands there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from host_client import ConversationContext, connect
+
+if TYPE_CHECKING:
+    from host_client import SessionBundleConversations
+
+ROOT = Path(__file__).parents[2]
+
+
+def _example(document: str, tmp_path: Path) -> SessionBundleConversations:
+    """Run the document's first Python block as a module of its own, so that hooks have source."""
+    found = re.search(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+    assert found
+    module = tmp_path / "example.py"
+    module.write_text(found[1])
+    namespace: dict[str, object] = {"__name__": "example", "__file__": str(module)}
+    exec(compile(found[1], str(module), "exec"), namespace)  # noqa: S102 - our own document
+    store = namespace["store"]
+    assert type(store).__name__ == "SessionBundleConversations"
+    return store  # type: ignore[return-value]
+
+
+@pytest.mark.anyio
+async def test_the_profile_of_the_guide_moves_a_session(tmp_path: Path) -> None:
+    """docs/profiles.md: the session arrives with the new cwd, without its lock file."""
+    store = _example("docs/profiles.md", tmp_path)
+    session = tmp_path / "a/.mycli/sessions/s-1"
+    (session / "files").mkdir(parents=True)
+    (tmp_path / "b").mkdir()
+    (session / "session.json").write_text('{"id": "s-1", "cwd": "/old"}')
+    (session / "events.jsonl").write_text('{"text": "hi"}\n')
+    (session / "files/notes.md").write_text("notes")
+    (session / "run.lock").touch()
+    async with connect(f"local:{tmp_path / 'a'}") as a, connect(f"local:{tmp_path / 'b'}") as b:
+        record = await store.capture("s-1", ConversationContext(sandbox=a, conversation_home=tmp_path))
+        await store.restore(record, ConversationContext(sandbox=b, conversation_home=tmp_path))
+    placed = tmp_path / "b/.mycli/sessions/s-1"
+    assert sorted(str(path.relative_to(placed)) for path in placed.rglob("*")) == [
+        "events.jsonl",
+        "files",
+        "files/notes.md",
+        "session.json",
+    ]
+    assert (placed / "session.json").read_text() == f'{{"id": "s-1", "cwd": "{tmp_path / "b"}"}}'
+
+
+def test_the_demo_runs(tmp_path: Path) -> None:
+    """`make demo`: both formats moved, digests equal, cwd relocated, a recovery made and undone."""
+    ended = subprocess.run(
+        [sys.executable, str(ROOT / "docs/demo.py")],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count(": equal") == 2
+    assert ended.stdout.count("workspace b") >= 2
+    assert ended.stdout.count("is back in") == 2
+    assert list(tmp_path.iterdir()) == []
