@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import report
 from benchmarks.cases import incremental, memory, moving, startup
-from benchmarks.harness import Bench
+from benchmarks.harness import Bench, BenchError
 from benchmarks.scratch import scratch
 
 if TYPE_CHECKING:
@@ -18,19 +18,21 @@ _CASES = (startup, memory, moving, incremental)
 
 
 def main() -> int:
-    """Measure what was asked for, print and save it; return 1 if a target is missed, else 0."""
+    """Measure what was asked for, print and save it.
+
+    Returns:
+        0, 1 if a target is missed, 2 if something could not be measured; nothing is saved then.
+    """
     arguments = _arguments()
     began = time.perf_counter()
-    rows: list[Row] = []
-    # Below build/ and not in the system's scratch folder: that one is often memory, where a sync costs nothing.
-    with scratch(Path("build")) as directory:
-        bench = Bench(arguments.rounds, arguments.only, directory)
-        for case in _CASES:
-            for row in case.rows(bench):
-                print(f"measured: {row.case} / {row.peer}", file=sys.stderr, flush=True)
-                rows.append(row)
+    try:
+        rows = _measure(arguments)
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
     if not rows:
-        sys.exit(f"no row's name contains {arguments.only!r}")
+        print(f"bench: no row's name contains {arguments.only!r}", file=sys.stderr)
+        return 2
     report.save(rows, arguments.output)
     print(report.table(rows))
     print()
@@ -42,6 +44,18 @@ def main() -> int:
         f"medians of {arguments.rounds} rounds, {time.perf_counter() - began:.0f} s; {arguments.output}"
     )
     return 1 if missed else 0
+
+
+def _measure(arguments: argparse.Namespace) -> "list[Row]":
+    rows: list[Row] = []
+    # Below build/ and not in the system's scratch folder: that one is often memory, where a sync costs nothing.
+    with scratch(Path("build")) as directory:
+        bench = Bench(arguments.rounds, arguments.only, directory)
+        for case in _CASES:
+            for row in case.rows(bench):
+                print(f"measured: {row.case} / {row.peer}", file=sys.stderr, flush=True)
+                rows.append(row)
+    return rows
 
 
 def _arguments() -> argparse.Namespace:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 from benchmarks.row import Row
@@ -19,14 +20,17 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def peaks(rows: Sequence[Row]) -> str:
-    """Return the peak memory of each process, a line for each row that knows any."""
-    lines = (
-        f"  {row.case} / {row.peer}: "
-        + ", ".join(f"{process} {peak_mib:.0f}" for process, peak_mib in row.peaks_mib.items())
-        for row in rows
-        if row.peaks_mib
-    )
-    return "peak memory in MiB\n" + "\n".join(lines)
+    """Return the peak memory of each process: ours once for each case, then those of its peers."""
+    lines = ["peak memory in MiB"]
+    for case, group in groupby(rows, key=lambda row: row.case):
+        of_case = list(group)
+        weighed = {"ours": of_case[0].peaks_mib} | {row.peer: row.peer_peaks_mib for row in of_case}
+        if any(weighed.values()):
+            lines.append(f"  {case}")
+        for name, peaks_mib in weighed.items():
+            if peaks_mib:
+                lines.append(f"    {name}: " + ", ".join(f"{key} {mib:.0f}" for key, mib in peaks_mib.items()))
+    return "\n".join(lines)
 
 
 def save(rows: Sequence[Row], path: Path) -> None:

@@ -72,6 +72,7 @@ class Row:
     target: str | None
     holds: bool | None
     peaks_mib: dict[str, float] = field(default_factory=dict)
+    peer_peaks_mib: dict[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as plain values."""
@@ -102,6 +103,7 @@ def compare(
     peer_value: float,
     judge: Target | Ratio,
     peaks_mib: dict[str, float] | None = None,
+    peer_peaks_mib: dict[str, float] | None = None,
 ) -> Row:
     """Divide the two numbers the way `judge` says and hold the ratio against it if it is a target.
 
@@ -125,4 +127,5 @@ def compare(
         target=None if target is None else str(target),
         holds=None if target is None else target.holds(ratio),
         peaks_mib=peaks_mib or {},
+        peer_peaks_mib=peer_peaks_mib or {},
     )

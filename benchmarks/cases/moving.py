@@ -96,8 +96,6 @@ def _compare(pair: Pair, tree: Tree, measures: dict[str, Measure], daemon_mib: d
     judge = pair.judge
     if tree is not MANY_FILES and isinstance(judge, Target):
         judge = judge.ratio_is
-    peaks_mib = {**ours.peaks_mib, **daemon_mib}
-    peaks_mib |= {f"{program} (peer)": peak_mib for program, peak_mib in peer.peaks_mib.items()}
     return compare(
         _case(pair, tree),
         unit="s",
@@ -105,5 +103,6 @@ def _compare(pair: Pair, tree: Tree, measures: dict[str, Measure], daemon_mib: d
         peer=pair.peer,
         peer_value=peer.seconds,
         judge=judge,
-        peaks_mib=peaks_mib,
+        peaks_mib={**ours.peaks_mib, **daemon_mib},
+        peer_peaks_mib=peer.peaks_mib,
     )
