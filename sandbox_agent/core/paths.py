@@ -105,18 +105,8 @@ class Directory:
         held = self.directory(b"")
         for name in relative.split(b"/") if relative else ():
             with held:
-                held = held._find_or_make(name, mode, owner)
+                held = _find_or_make(held, name, mode, owner)
         return held
-
-    def _find_or_make(self, name: bytes, mode: int, owner: tuple[int, int] | None) -> Directory:
-        try:
-            return self.directory(name)
-        except FileNotFoundError:
-            pass
-        try:
-            return self.make_directory(name, mode, owner=owner)
-        except FileExistsError:  # somebody else made it in between
-            return self.directory(name)
 
     def file(self, relative: bytes, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
         """Open a file below and return its descriptor, which the caller closes.
@@ -178,6 +168,17 @@ class Directory:
             except OSError:
                 return None
         return None
+
+
+def _find_or_make(parent: Directory, name: bytes, mode: int, owner: tuple[int, int] | None) -> Directory:
+    try:
+        return parent.directory(name)
+    except FileNotFoundError:
+        pass
+    try:
+        return parent.make_directory(name, mode, owner=owner)
+    except FileExistsError:  # somebody else made it in between
+        return parent.directory(name)
 
 
 def _check(relative: bytes) -> None:

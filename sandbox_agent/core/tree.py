@@ -1,0 +1,240 @@
+"""A session directory's selected files, pinned by identity, and how they are read.
+
+The one rule: what was pinned is what is read. A name that leads to anything else, before, while or after it is read, is
+a `changed` failure and never other bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sandbox_agent.core.refusal import Refusal
+from sandbox_agent.errors import from_os
+from sandbox_api.errors import Offender, SessionError, printable
+from sandbox_api.limits import CHUNK_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from sandbox_agent.core.paths import Directory
+    from sandbox_api.profile import Profile
+
+MAX_LEFT_OUT_COUNT = 100
+"""Entries left out on purpose that are named; the rest are counted."""
+
+# What opening a pinned name reports when something else is there by now, or nothing.
+_CHANGED = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.ESTALE, errno.EAGAIN))
+_PROBLEM = "changed while it was read"
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One selected file.
+
+    Attributes:
+        path: Session-relative path.
+        size: Bytes of its content.
+        identity: Device, inode, size, modification and change time in nanoseconds.
+    """
+
+    path: bytes
+    size: int
+    identity: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """One selected directory: its path, its device and inode, and the identities of its selected entries.
+
+    An entry has None where it is no file: a directory is a folder of its own, a link is never looked through.
+    """
+
+    path: bytes
+    identity: tuple[int, int]
+    entries: dict[bytes, tuple[int, ...] | None]
+
+
+def file_identity(status: os.stat_result) -> tuple[int, ...]:
+    """Return what tells a file and this state of its content from any other."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+class Tree:
+    """The pinned files of one session directory; a context manager. Made by `walk`. Used by one thread at a time.
+
+    It holds two descriptors at most: the session directory and the folder of the file that was opened last.
+
+    Attributes:
+        pins: All selected files, by path.
+        left_out: Entries left out on purpose with the reason, `not_selected` or `symlink`; at most
+            `MAX_LEFT_OUT_COUNT`.
+        left_out_count: Number of all entries left out.
+    """
+
+    def __init__(
+        self,
+        session: Directory,
+        profile: Profile,
+        *,
+        pins: list[Pin],
+        folders: Sequence[Folder],
+        left_out: list[tuple[bytes, str]],
+        left_out_count: int,
+    ) -> None:
+        self.pins = pins
+        self.left_out = left_out
+        self.left_out_count = left_out_count
+        self._profile = profile
+        self._folders = folders
+        self._session = session.directory(b"")
+        self._held: tuple[bytes, Directory] = (b"", self._session)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of all descriptors; a second call does nothing."""
+        self._held[1].close()
+        self._session.close()
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Device and inode of the session directory."""
+        return self._folders[0].identity
+
+    def open(self, pin: Pin) -> int:
+        """Open a pinned file for reading; the caller closes the descriptor.
+
+        Raises:
+            SessionError: `changed`.
+            WorkspaceError: `access`.
+        """
+        folder, _, name = pin.path.rpartition(b"/")
+        try:
+            fd = self._hold(folder).file(name)
+        except OSError as error:
+            raise self._failure(pin, error) from None
+        try:
+            self._check_pinned(pin, fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def read(
+        self, pin: Pin, room: Callable[[], int] = lambda: CHUNK_BYTES, *, start: int = 0, end: int | None = None
+    ) -> Iterator[bytes]:
+        """Yield the content of a pinned file, in pieces of at most `room()` bytes.
+
+        When the file changed meanwhile, the iteration ends with the failure: never early, and never with more than was
+        asked for. What was yielded by then is to be thrown away.
+
+        Args:
+            pin: The file.
+            room: Tells how many bytes the next piece may have; at least 1.
+            start: Offset of the first byte.
+            end: Offset after the last byte; None: the pinned size.
+
+        Raises:
+            SessionError: `changed`.
+            WorkspaceError: `access`.
+        """
+        fd = self.open(pin)
+        try:
+            left = (pin.size if end is None else end) - start
+            if start:
+                os.lseek(fd, start, os.SEEK_SET)
+            while left:
+                piece = os.read(fd, min(left, room()))
+                if not piece:
+                    raise self._changed(pin)
+                left -= len(piece)
+                if not left:
+                    self._check_pinned(pin, fd)
+                yield piece
+        except OSError as error:
+            raise self._failure(pin, error) from None
+        finally:
+            os.close(fd)
+
+    def check_unchanged(self) -> None:
+        """List all directories again and compare every selected entry with what was pinned.
+
+        What the profile does not select may come and go.
+
+        Raises:
+            SessionError: `changed`, with all entries that changed, vanished or appeared.
+            WorkspaceError: `access`.
+        """
+        refusal = Refusal()
+        for folder in self._folders:
+            try:
+                with self._session.directory(folder.path) as held:
+                    status = os.fstat(held.fd)
+                    if (status.st_dev, status.st_ino) == folder.identity:
+                        self._compare(folder, held, refusal)
+                    else:
+                        refusal.add("changed", folder.path, "is another directory now")
+            except OSError as error:
+                if error.errno not in _CHANGED:
+                    raise from_os(error, self._session.join(folder.path)) from None
+                refusal.add("changed", folder.path, "is no directory any more")
+        refusal.check()
+
+    def _compare(self, folder: Folder, held: Directory, refusal: Refusal) -> None:
+        missing = folder.entries.copy()
+        with os.scandir(held.fd) as items:
+            for item in items:
+                name = os.fsencode(item.name)
+                path = folder.path + b"/" + name if folder.path else name
+                if name not in missing:
+                    if self._profile.selects(path.decode("utf-8", "surrogateescape")):
+                        refusal.add("changed", path, "appeared while the session was read")
+                    continue
+                identity = missing.pop(name)
+                if identity is None:
+                    continue
+                try:
+                    now = file_identity(item.stat(follow_symlinks=False))
+                except FileNotFoundError:
+                    now = ()
+                if now != identity:
+                    refusal.add("changed", path, _PROBLEM)
+        for name in missing:
+            refusal.add("changed", folder.path + b"/" + name if folder.path else name, "vanished while it was read")
+
+    def _hold(self, folder: bytes) -> Directory:
+        path, held = self._held
+        if path == folder:
+            return held
+        opened = self._session.directory(folder) if folder else self._session
+        if held is not self._session:
+            held.close()
+        self._held = folder, opened
+        return opened
+
+    def _check_pinned(self, pin: Pin, fd: int) -> None:
+        if file_identity(os.fstat(fd)) != pin.identity:
+            raise self._changed(pin)
+
+    def _failure(self, pin: Pin, error: OSError) -> Exception:
+        return self._changed(pin) if error.errno in _CHANGED else from_os(error, self._session.join(pin.path))
+
+    def _changed(self, pin: Pin) -> SessionError:
+        return SessionError(
+            "changed",
+            f"{printable(pin.path)} changed while it was read",
+            hint="try again when the CLI is idle",
+            facts={"path": printable(pin.path)},
+            offenders=[Offender(printable(pin.path), _PROBLEM)],
+        )
