@@ -19,7 +19,6 @@ from host_client.stores.hook_text import (
     check_definition,
     check_text,
     dedented,
-    global_names,
     refuse_hook,
 )
 from sandbox_api.hook import MODULES
@@ -48,8 +47,7 @@ def hook_source(hook: str | Callable[..., object], name: str) -> str:
         return check_text(hook, name)
     function = _plain_function(hook, name)
     definition, source = _located(function, name)
-    check_definition(definition, source, name)
-    _check_same_names(function, definition, name)
+    _check_same_names(function, check_definition(definition, source, name), name)
     return source
 
 
@@ -176,9 +174,9 @@ def _same(code: types.CodeType, other: types.CodeType) -> bool:
     )
 
 
-def _check_same_names(function: types.FunctionType, definition: Definition, name: str) -> None:
+def _check_same_names(function: types.FunctionType, names: set[str], name: str) -> None:
     """Refuse a global name that means one thing in the author's module and another in the sandbox."""
-    for used in sorted(global_names(definition) - {function.__name__}):
+    for used in sorted(names):
         there = importlib.import_module(used) if used in MODULES else getattr(builtins, used)
         if function.__globals__.get(used, there) is not there:
             what = f"module {used}" if used in MODULES else f"builtin {used}"

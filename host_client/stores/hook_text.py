@@ -38,8 +38,11 @@ def check_text(text: str, name: str) -> str:
     return source
 
 
-def check_definition(definition: Definition, source: str, name: str) -> None:
+def check_definition(definition: Definition, source: str, name: str) -> set[str]:
     """Refuse a function that could not run from its source alone.
+
+    Returns:
+        The names it takes from the modules and builtins that a hook has.
 
     Raises:
         ConfigurationError: `invalid_hook`.
@@ -54,7 +57,9 @@ def check_definition(definition: Definition, source: str, name: str) -> None:
     _check_parameters(definition.args, name)
     _check_kind(_code(source, name), name)
     _check_statements(definition, name)
-    _check_names(definition, name)
+    names = _global_names(source)
+    _check_names(names, name)
+    return names
 
 
 def dedented(source: str, definition: ast.stmt) -> str:
@@ -124,13 +129,16 @@ def _only_statement(source: str) -> ast.stmt | None:
 
 def _code(source: str, name: str) -> types.CodeType:
     """Compile a hook's source, without running it, and return the code of its function."""
-    # A lambda may go over several lines within parentheses.
-    text = source if source.startswith("def") else f"({source}\n)"
     try:
-        module = compile(text, f"<{name} hook>", "exec", dont_inherit=True)
+        module = compile(_statement(source), f"<{name} hook>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise refuse_hook(name, f"does not compile: {_told(error)}") from None
     return next(const for const in module.co_consts if isinstance(const, types.CodeType))
+
+
+def _statement(source: str) -> str:
+    """Put a lambda into parentheses, within which it may go over several lines."""
+    return source if source.startswith("def") else f"({source}\n)"
 
 
 def _check_parameters(arguments: ast.arguments, name: str) -> None:
@@ -178,9 +186,8 @@ def _check_statements(definition: Definition, name: str) -> None:
             raise refuse_hook(name, f"keeps state in global names ({', '.join(node.names)})", "use local names")
 
 
-def _check_names(definition: Definition, name: str) -> None:
-    own = {definition.name} if isinstance(definition, ast.FunctionDef) else set()
-    unknown = sorted(global_names(definition) - own - BUILTINS - set(MODULES))
+def _check_names(names: set[str], name: str) -> None:
+    unknown = sorted(names - BUILTINS - set(MODULES))
     if unknown:
         raise refuse_hook(
             name,
@@ -190,33 +197,20 @@ def _check_names(definition: Definition, name: str) -> None:
         )
 
 
-def global_names(definition: Definition) -> set[str]:
-    """Return the names that a function and all that is nested in it look up outside of it, annotations aside."""
-    tree = _Unannotated().visit(ast.parse(ast.unparse(definition)))
-    tables = [symtable.symtable(ast.unparse(tree), "<hook>", "exec")]
+def _global_names(source: str) -> set[str]:
+    """Return the names that a function and all that is nested in it look up outside of it.
+
+    Annotations do not count, and the function's own name neither.
+    """
+    tables = [symtable.symtable(f"from __future__ import annotations\n{_statement(source)}", "<hook>", "exec")]
+    own = {table.get_name() for table in tables[0].get_children()}
     names: set[str] = set()
     while tables:
         table = tables.pop()
         tables.extend(table.get_children())
         if table.get_type() != "module":
             names.update(symbol.get_name() for symbol in table.get_symbols() if symbol.is_global())
-    return names
-
-
-class _Unannotated(ast.NodeTransformer):
-    """Take annotations away; a bare `name: int` still makes the name a local one."""
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        node.annotation = ast.Constant(0)
-        return self.generic_visit(node)
-
-    def visit_arg(self, node: ast.arg) -> ast.AST:
-        node.annotation = None
-        return node
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.returns = None
-        return self.generic_visit(node)
+    return names - own
 
 
 def _told(error: BaseException) -> str:

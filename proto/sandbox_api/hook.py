@@ -28,8 +28,8 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
 MODULES = ("hashlib", "json", "math", "posixpath", "re")
 """Modules that a hook has as names, without an import."""
 
-BUILTINS = frozenset(
-    (
+BUILTINS = frozenset(  # one name a line would be eighty lines
+    (  # noqa: SIM905 -- see above
         "abs all any ascii bin bool bytearray bytes callable chr classmethod complex delattr dict divmod enumerate "
         "filter float format frozenset getattr hasattr hex int isinstance issubclass iter len list map max memoryview "
         "min next object oct ord pow property range repr reversed round set setattr slice sorted staticmethod str sum "
@@ -38,7 +38,7 @@ BUILTINS = frozenset(
         "LookupError MemoryError NameError NotImplementedError OSError OverflowError RecursionError ReferenceError "
         "RuntimeError StopIteration SyntaxError TypeError UnboundLocalError UnicodeDecodeError UnicodeEncodeError "
         "UnicodeError UnicodeTranslateError ValueError ZeroDivisionError"
-    ).split()  # noqa: SIM905 -- one name a line would be eighty lines
+    ).split()
 )
 """Builtins that a hook has.
 
