@@ -114,16 +114,23 @@ def pack_manifest(entries: Iterable[Entry]) -> bytes:
     ).SerializeToString()
 
 
-def unpack_manifest(data: bytes) -> list[Entry]:
-    """Return the entries of a serialized manifest, unchecked.
+def unpack_manifest(data: bytes, *, max_files: int | None = None) -> list[Entry]:
+    """Return the entries of a serialized manifest, unchecked but for their number.
+
+    Args:
+        data: The serialized manifest.
+        max_files: Most entries to make; a small manifest can name millions of files. None: any number.
 
     Raises:
         SessionError: `protocol`: the bytes are no manifest.
+        LimitError: `max_files`.
     """
     try:
         manifest = bundle_pb2.Manifest.FromString(data)
     except DecodeError:
         raise SessionError("protocol", "the manifest cannot be decoded") from None
+    if max_files is not None:
+        Limits(max_files=max_files).check(bytes_count=0, files_count=len(manifest.entries))
     return [Entry(entry.path, entry.size, entry.sha256, entry.from_offset) for entry in manifest.entries]
 
 

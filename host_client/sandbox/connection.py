@@ -1,0 +1,175 @@
+"""Calls to one daemon as the rest of the client sees them: messages in, messages out, `OutpostError` on failure.
+
+A daemon that stops answering cannot hang a call: every step waits at most `stall_seconds`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from host_client.errors import SessionError, UnavailableError
+from host_client.sandbox.channel import failure_of, open_channel, translated
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    import grpc.aio
+
+STALL_SECONDS = 60.0
+"""Longest silence of a daemon in the middle of a call."""
+
+R = TypeVar("R", bound=Message)
+
+
+class Stream(Generic[R]):
+    """One call whose messages are written and read one by one. Leaving the context cancels it unless it is over."""
+
+    def __init__(
+        self, call: grpc.aio.StreamStreamCall[bytes, bytes], response: type[R], target: str, stall_seconds: float
+    ) -> None:
+        self._call = call
+        self._response = response
+        self._target = target
+        self._stall_seconds = stall_seconds
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._call.cancel()
+
+    async def read(self) -> R | None:
+        """Return the next message, or None when the daemon ended the call with success.
+
+        Raises:
+            OutpostError: what the daemon reported; `session`/`protocol` for a message that cannot be decoded;
+                `timeout`/`deadline` when none came within the stall limit; `unavailable`.
+        """
+        with translated(self._target):
+            async with asyncio.timeout(self._stall_seconds):
+                data: Any = await self._call.read()
+        if not isinstance(data, bytes):
+            return None
+        return decoded(self._response, data)
+
+    async def write(self, message: Message) -> None:
+        """Send one message; returns when there is room for the next.
+
+        Raises:
+            OutpostError: as `read`. A call that the daemon ended while we were writing fails with what the daemon
+                reported.
+        """
+        with translated(self._target):
+            async with asyncio.timeout(self._stall_seconds):
+                try:
+                    await self._call.write(message.SerializeToString())
+                except asyncio.InvalidStateError:
+                    await self._raise_end()
+
+    async def finish_writing(self) -> None:
+        """Tell the daemon that nothing more comes."""
+        with translated(self._target):
+            async with asyncio.timeout(self._stall_seconds):
+                await self._call.done_writing()
+
+    async def only(self) -> R:
+        """Return the one message of a call that answers once.
+
+        Raises:
+            OutpostError: as `read`; `unavailable`/`unreachable` when the call ends without an answer.
+        """
+        answer = await self.read()
+        if answer is None:
+            raise self.cut()
+        await self.end()
+        return answer
+
+    async def end(self) -> None:
+        """Wait for the end of the call.
+
+        Raises:
+            OutpostError: as `read`; `session`/`protocol` when another message comes.
+        """
+        if await self.read() is not None:
+            raise SessionError("protocol", f"the daemon at {self._target} goes on after the end of the stream")
+
+    def cut(self) -> UnavailableError:
+        """Return the failure of a call that ended with success before it was complete."""
+        return UnavailableError("unreachable", f"the daemon at {self._target} ended the call before it was complete")
+
+    async def _raise_end(self) -> None:
+        code = await self._call.code()
+        if code.value[0]:
+            raise failure_of(code, await self._call.trailing_metadata(), self._target)
+        raise self.cut()
+
+
+class Connection:
+    """A channel to one daemon.
+
+    Args:
+        address: Where the daemon listens, as gRPC takes it.
+        target: How people call it.
+        stall_seconds: Longest silence of the daemon in a call.
+    """
+
+    def __init__(self, address: str, target: str, *, stall_seconds: float = STALL_SECONDS) -> None:
+        self.target = target
+        self._channel = open_channel(address)
+        self._stall_seconds = stall_seconds
+
+    async def close(self) -> None:
+        """Close the channel; calls that are not over fail with `unavailable`/`cancelled`. May be repeated."""
+        await self._channel.close(None)
+
+    async def ask(self, method: str, request: Message, response: type[R], *, seconds: float | None = None) -> R:
+        """Make a call of one request and one answer.
+
+        Args:
+            method: Service and method below `sandbox_api.v1`, such as `DaemonService/GetInfo`.
+            request: The request.
+            response: Type of the answer.
+            seconds: Longest time to wait; None: the stall limit.
+
+        Raises:
+            OutpostError: as `Stream.read`.
+        """
+        with translated(self.target):
+            call = self._channel.unary_unary(_path(method), None, None)
+            data: bytes = await call(request.SerializeToString(), timeout=seconds or self._stall_seconds)
+        return decoded(response, data)
+
+    def open(self, method: str, response: type[R]) -> Stream[R]:
+        """Begin a call with messages both ways. A side that sends one message only is the same on the wire."""
+        with translated(self.target):
+            call = self._channel.stream_stream(_path(method), None, None)(None)
+        return Stream(call, response, self.target, self._stall_seconds)
+
+    async def begin(self, method: str, request: Message, response: type[R]) -> Stream[R]:
+        """Begin a call that takes one request and answers with a stream."""
+        stream = self.open(method, response)
+        await stream.write(request)
+        await stream.finish_writing()
+        return stream
+
+
+def decoded(response: type[R], data: bytes) -> R:
+    """Return a message from its bytes.
+
+    Raises:
+        SessionError: `protocol`.
+    """
+    try:
+        return response.FromString(data)
+    except DecodeError:
+        raise SessionError("protocol", "the daemon sent a message that cannot be decoded") from None
+
+
+def _path(method: str) -> str:
+    return f"/sandbox_api.v1.{method}"

@@ -1,0 +1,135 @@
+"""One connected sandbox: what a caller holds."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from host_client.errors import DeadlineError, UnavailableError
+from host_client.sandbox import daemon, transfer
+from host_client.sandbox.bundle import Bundles
+from host_client.sandbox.connection import STALL_SECONDS, Connection
+from host_client.sandbox.file import Files
+from host_client.sandbox.local import local_daemon
+from host_client.sandbox.target import LocalTarget, parse_target
+from sandbox_api.limits import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from pathlib import Path, PurePosixPath
+
+    from host_client.sandbox.daemon import Finding, Info
+    from host_client.sandbox.progress import Progress
+    from host_client.sandbox.target import Target
+    from sandbox_api.profile import Profile
+
+CONNECT_SECONDS = 10.0
+"""Longest time a daemon may take to say who it is."""
+
+
+class Sandbox:
+    """A sandbox with its daemon, made by `connect`.
+
+    Calls may run at the same time, all in the event loop that connected.
+
+    Attributes:
+        root: The workspace, links resolved.
+        home: The agent home.
+        limits: Limits of bundle calls and transfers that name none.
+        bundles: Session directories.
+        files: Single files.
+    """
+
+    def __init__(self, connection: Connection, info: Info, limits: Limits, resources: AsyncExitStack) -> None:
+        self._connection = connection
+        self._resources = resources
+        self.root: PurePosixPath = info.workspace
+        self.home: PurePosixPath = info.home
+        self.limits = limits
+        self.bundles = Bundles(connection, limits, info.limits)
+        self.files = Files(connection)
+
+    def __repr__(self) -> str:
+        return f"<Sandbox {self.target}>"
+
+    @property
+    def target(self) -> str:
+        """What was connected to, as text."""
+        return self._connection.target
+
+    async def info(self) -> Info:
+        """Ask the daemon what it is and what it can do.
+
+        Raises:
+            UnavailableError: any reason.
+        """
+        return await daemon.info(self._connection)
+
+    async def diagnose(
+        self, profiles: Sequence[Profile] = (), variables: Mapping[str, str] | None = None
+    ) -> Sequence[Finding]:
+        """Ask the daemon what would make later calls fail, for itself and for these formats.
+
+        Raises:
+            ConfigurationError: `invalid_profile`.
+            UnavailableError: any reason.
+        """
+        return await daemon.diagnose(self._connection, profiles, variables)
+
+    async def upload(
+        self,
+        host_path: Path,
+        sandbox_path: PurePosixPath,
+        *,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        """Copy a file, or all files of a directory, into the sandbox; see `transfer.upload`."""
+        await transfer.upload(self.files, host_path, sandbox_path, progress=progress)
+
+    async def download(
+        self,
+        sandbox_path: PurePosixPath,
+        host_path: Path,
+        *,
+        limits: Limits | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        """Copy a file, or all files of a directory, out of the sandbox; see `transfer.download`."""
+        await transfer.download(self.files, sandbox_path, host_path, limits=limits or self.limits, progress=progress)
+
+    async def close(self) -> None:
+        """End the connection, and the daemon when it was started for it. May be repeated.
+
+        Calls that are not over fail with `unavailable`/`cancelled`.
+        """
+        await self._resources.aclose()
+
+
+@asynccontextmanager
+async def connect(
+    target: str | Target, *, limits: Limits | None = None, stall_seconds: float = STALL_SECONDS
+) -> AsyncIterator[Sandbox]:
+    """Connect to a daemon, or start a private one for `local:`; leaving the context closes the sandbox.
+
+    Args:
+        target: `unix:/path`, `host:port`, `local:HOME[,WORKSPACE]`, or one of these parsed.
+        limits: Limits of bundle calls and transfers that name none; None: the default ones.
+        stall_seconds: Longest silence of the daemon in a call, in seconds.
+
+    Raises:
+        ConfigurationError: `invalid_target`.
+        UnavailableError: `unreachable`: nobody answered within `CONNECT_SECONDS`, or a local daemon did not start;
+            `unsupported`: not a daemon of our contract.
+    """
+    where = parse_target(target) if isinstance(target, str) else target
+    async with AsyncExitStack() as resources:
+        named = str(where)
+        if isinstance(where, LocalTarget):
+            where = await resources.enter_async_context(local_daemon(where))
+        connection = Connection(where.address, named, stall_seconds=stall_seconds)
+        resources.push_async_callback(connection.close)
+        try:
+            info = await daemon.info(connection, seconds=CONNECT_SECONDS)
+        except DeadlineError as error:
+            raise UnavailableError("unreachable", f"{named} did not answer within {CONNECT_SECONDS:.0f} s") from error
+        yield Sandbox(connection, info, limits or Limits(), resources)

@@ -1,0 +1,47 @@
+"""Concurrent steps of one call: threads that end with it, tasks that fail as one.
+
+Nothing started here outlives the call that started it, also when that call is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a blocking function in a thread and return its result.
+
+    A cancel waits for the function before it goes on, so what the function works on is never used by two threads.
+    """
+    future = asyncio.get_running_loop().run_in_executor(None, partial(function, *args, **kwargs))
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except (
+                asyncio.CancelledError
+            ):  # a second cancel does not make the thread end sooner; the first goes on below
+                continue
+        future.exception()  # the cancel is what the caller learns of
+        raise
+
+
+@asynccontextmanager
+async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
+    """Open a `TaskGroup` whose first failure is raised as itself, not inside an `ExceptionGroup`."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+    except BaseExceptionGroup as group_error:
+        raise group_error.exceptions[0] from None
