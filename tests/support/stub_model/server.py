@@ -1,0 +1,104 @@
+"""The HTTP side of the stub model: one thread, loopback only, every request in a log before it is answered."""
+
+import json
+import threading
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, Self
+
+from support.stub_model import chat
+from support.stub_model.conversation import Request, answer
+
+APIS: Mapping[str, ModuleType] = {"/chat/completions": chat}
+"""Module of each API, by the end of its path: `read`, `whole` and `pieces`."""
+
+
+class StubModel:
+    """A model server for the time of a `with` block.
+
+    Attributes:
+        url: Where it listens, without a path.
+        log: JSON lines, one per request in the order of arrival: `method`, `path`, `body`.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self._server = _Server(log)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, name="stub-model", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def requests(self) -> list[Request]:
+        """Read back every question put to the model so far."""
+        entries = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [api.read(entry["body"]) for entry in entries if (api := _api(entry["path"]))]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, log: Path) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self._log = log
+        self._writing = threading.Lock()
+        log.touch()
+
+    def record(self, entry: Mapping[str, Any]) -> None:
+        """Append one request to the log."""
+        with self._writing, self._log.open("a") as log:
+            log.write(json.dumps(entry) + "\n")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the base class's name
+        """Stay silent: the log has it all."""
+
+    def do_GET(self) -> None:
+        self.server.record({"method": "GET", "path": self.path, "body": None})
+        self._reply({"error": {"message": "the stub has nothing to read"}}, HTTPStatus.NOT_FOUND)
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"null")
+        self.server.record({"method": "POST", "path": self.path, "body": body})
+        api = _api(self.path)
+        if api is None:
+            self._reply({"error": {"message": f"the stub does not speak {self.path}"}}, HTTPStatus.NOT_FOUND)
+            return
+        request: Request = api.read(body)
+        said = answer(request)
+        if not request.is_stream:
+            self._reply(api.whole(request, said), HTTPStatus.OK)
+            return
+        self._begin(HTTPStatus.OK, "text/event-stream")
+        for piece in api.pieces(request, said):
+            self.wfile.write(f"data: {piece}\n\n".encode())
+
+    def _reply(self, content: Mapping[str, Any], status: HTTPStatus) -> None:
+        self._begin(status, "application/json")
+        self.wfile.write(json.dumps(content).encode())
+
+    def _begin(self, status: HTTPStatus, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("connection", "close")
+        self.end_headers()
+
+
+def _api(path: str) -> ModuleType | None:
+    plain = path.split("?", maxsplit=1)[0]
+    return next((api for end, api in APIS.items() if plain.endswith(end)), None)
