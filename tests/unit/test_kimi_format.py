@@ -274,7 +274,7 @@ def test_what_kimi_tolerates_at_the_end_is_accepted(tail: bytes) -> None:
 
 
 def test_what_kimi_tolerates_elsewhere_is_accepted() -> None:
-    """A byte order mark, CRLF, blank lines, bytes that are no UTF-8, another id and another shape of state all resumed."""
+    """A byte order mark, CRLF, blank lines, bytes that are no UTF-8, another id or shape of state: all resumed."""
     session = recording("kimi", "2.1.0/multiturn")
     wire, state = session.files[WIRE], session.files["state.json"]
     assert changed(session, WIRE, b"\xef\xbb\xbf" + wire) is None
