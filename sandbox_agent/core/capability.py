@@ -1,0 +1,40 @@
+"""What this daemon, on this kernel, can do: the words that clients look at instead of versions."""
+
+from __future__ import annotations
+
+import errno
+import os
+from functools import cache
+
+from sandbox_agent.core import syscall
+from sandbox_agent.core.paths import has_openat2
+
+_HERE = -100  # AT_FDCWD
+
+
+@cache
+def has_exchange() -> bool:
+    """Tell whether the kernel, and what filters its calls, offer an exchange by renameat2 (Linux 3.15).
+
+    Whether the file system of a session does is seen by diagnosis only.
+    """
+    try:
+        syscall.renameat2(_HERE, b"", _HERE, b"", syscall.RENAME_EXCHANGE)
+    except OSError as error:
+        return error.errno == errno.ENOENT  # what an empty name means; a kernel without the call says ENOSYS
+    return False
+
+
+def capabilities() -> list[str]:
+    """Return the words of what can be done, sorted."""
+    words = {"bundle.capture.held", "bundle.restore.negotiate"}
+    if has_openat2():
+        words.add("fs.openat2")
+    if has_exchange():
+        words.add("fs.exchange")
+    return sorted(words)
+
+
+def kernel_release() -> str:
+    """Return the release of the running kernel, for people."""
+    return os.uname().release

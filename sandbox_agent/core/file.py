@@ -1,0 +1,180 @@
+"""Single files below the roots: told, found, removed. No link is followed below a root."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sandbox_agent.core.paths import LinkError
+from sandbox_api.errors import ConfigurationError, LimitError, WorkspaceError, printable
+from sandbox_api.limits import MAX_DEPTH_COUNT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sandbox_agent.core.paths import Directory, Roots
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What is at a path.
+
+    Attributes:
+        path: Absolute path, as it is reached from its root.
+        kind: `file`, `directory`, `symlink` or `other`.
+        size: In bytes.
+        modified_ns: Modification time in nanoseconds.
+        mode: Permission bits.
+        uid: Owner.
+        gid: Group.
+    """
+
+    path: bytes
+    kind: str
+    size: int
+    modified_ns: int
+    mode: int
+    uid: int
+    gid: int
+
+
+def stat_file(roots: Roots, path: bytes) -> Info:
+    """Tell what is at an absolute path; a link in the last place is told, not followed.
+
+    Raises:
+        WorkspaceError: `unsafe_path`, `outside_roots`.
+        OSError: nothing is there, or it cannot be reached.
+    """
+    root, relative = roots.locate(path)
+    return info_of(root.join(relative), root.stat(relative))
+
+
+def find_files(roots: Roots, directory: bytes, pattern: str, max_files: int) -> Iterator[list[Info]]:
+    """Find the regular files below a directory whose name a glob matches.
+
+    Yields lists whose files, one list after the other, are ordered by path; one list for each directory at least, also
+    without any file, so that a caller can stop in between. What goes away meanwhile is passed over.
+
+    Args:
+        roots: Where to look.
+        directory: Absolute path to start at; nothing there: no files.
+        pattern: `*`, `?` and `[...]` on the file name.
+        max_files: Most results.
+
+    Raises:
+        ConfigurationError: `invalid_argument`: the pattern is empty or has a slash.
+        WorkspaceError: `unsafe_path`, `outside_roots`, `access`.
+        LimitError: `max_files`, `max_depth`.
+    """
+    if not pattern or "/" in pattern or "\0" in pattern:
+        raise ConfigurationError(
+            "invalid_argument", f"{printable(pattern)!r} is not a glob on a file name", hint="write one such as *.jsonl"
+        )
+    matcher = re.compile(fnmatch.translate(pattern))
+    try:
+        start = roots.directory(directory)
+    except FileNotFoundError:
+        return
+    count = 0
+    for found in _walk(start, matcher, 0):
+        count += len(found)
+        if count > max_files:
+            raise LimitError(
+                "max_files",
+                f"more than {max_files} files match below {printable(directory)!r}",
+                hint="narrow the pattern or raise the limit",
+                facts={"max_files": str(max_files)},
+            )
+        yield found
+
+
+def remove_file(roots: Roots, path: bytes) -> None:
+    """Remove one regular file.
+
+    Raises:
+        WorkspaceError: `unsafe_path`, `outside_roots`, `not_a_file`.
+        OSError: nothing is there, or it cannot be removed.
+    """
+    root, relative = roots.locate(path)
+    require_regular(root, relative)
+    parent, _, name = relative.rpartition(b"/")
+    with root.directory(parent) as held:
+        os.unlink(name, dir_fd=held.fd)
+
+
+def require_regular(root: Directory, relative: bytes) -> None:
+    """Refuse what is not a regular file without opening it, since opening a FIFO or device can have effects.
+
+    Raises:
+        WorkspaceError: `not_a_file`; `unsafe_path` for a link.
+        OSError: nothing is there.
+    """
+    mode = root.stat(relative).st_mode
+    if stat.S_ISLNK(mode):
+        raise LinkError(root.join(relative))
+    if not stat.S_ISREG(mode):
+        raise not_a_file(root.join(relative))
+
+
+def not_a_file(path: bytes) -> WorkspaceError:
+    """Return the failure for a path that names a directory or a special file."""
+    return WorkspaceError("not_a_file", f"{printable(path)!r} is not a regular file", facts={"path": printable(path)})
+
+
+def info_of(path: bytes, status: os.stat_result) -> Info:
+    """Return what a status says about a path."""
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
+    return Info(
+        path=path,
+        kind=kinds.get(stat.S_IFMT(status.st_mode), "other"),
+        size=status.st_size,
+        modified_ns=status.st_mtime_ns,
+        mode=stat.S_IMODE(status.st_mode),
+        uid=status.st_uid,
+        gid=status.st_gid,
+    )
+
+
+def _walk(held: Directory, matcher: re.Pattern[str], depth: int) -> Iterator[list[Info]]:
+    """Yield what is found below a directory and close it."""
+    with held:
+        if depth > MAX_DEPTH_COUNT:
+            raise LimitError(
+                "max_depth",
+                f"{printable(held.path)!r} lies more than {MAX_DEPTH_COUNT} directories deep",
+                hint="start further down",
+            )
+        found: list[Info] = []
+        for name in _in_path_order(held):
+            if not name.endswith(b"/"):
+                if matcher.fullmatch(os.fsdecode(name)) and (info := _file(held, name)) is not None:
+                    found.append(info)
+                continue
+            try:
+                below = held.directory(name[:-1])
+            except (FileNotFoundError, NotADirectoryError, LinkError):
+                continue  # it went away or became a link meanwhile
+            yield found
+            found = []
+            yield from _walk(below, matcher, depth + 1)
+        yield found
+
+
+def _in_path_order(held: Directory) -> list[bytes]:
+    """Return the names in a directory, directories with a slash: so they sort as the paths below them do."""
+    with os.scandir(held.fd) as entries:
+        return sorted(
+            os.fsencode(entry.name) + (b"/" if entry.is_dir(follow_symlinks=False) else b"") for entry in entries
+        )
+
+
+def _file(held: Directory, name: bytes) -> Info | None:
+    try:
+        status = held.stat(name)
+    except FileNotFoundError:
+        return None
+    return info_of(held.join(name), status) if stat.S_ISREG(status.st_mode) else None

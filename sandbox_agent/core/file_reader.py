@@ -1,0 +1,142 @@
+"""Read one file as it was when it was opened."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from sandbox_agent.core.file import info_of, not_a_file, require_regular
+from sandbox_api.errors import ConfigurationError, SessionError, WorkspaceError, printable
+from sandbox_api.limits import CHUNK_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+    from typing import Self
+
+    from sandbox_agent.core.paths import Roots
+
+
+class FileReader:
+    """One file being read; a context manager. Blocking.
+
+    What is read ends at the size the file had when it was opened, also when it goes on growing.
+
+    Args:
+        roots: Where the file lies.
+        path: Its absolute path.
+        offset: Where to start, in bytes.
+        prefix_sha256: SHA-256 of what lies before `offset`; empty: not checked.
+        max_bytes: Most bytes to read; 0: to the end.
+
+    Raises:
+        WorkspaceError: on entering: `unsafe_path`, `outside_roots`, `not_a_file`.
+        SessionError: on entering: `digest_mismatch`: what lies before `offset` is something else.
+        ConfigurationError: on entering: `invalid_argument`: `offset` lies behind the end and no digest was given.
+        OSError: on entering: it cannot be opened.
+    """
+
+    def __init__(self, roots: Roots, path: bytes, *, offset: int, prefix_sha256: bytes, max_bytes: int) -> None:
+        self._roots = roots
+        self._path = path
+        self._offset = offset
+        self._prefix_sha256 = prefix_sha256
+        self._max_bytes = max_bytes
+        self._digest = hashlib.sha256()
+        self._fd = -1
+
+    def __enter__(self) -> Self:
+        root, relative = self._roots.locate(self._path)
+        require_regular(root, relative)
+        self._fd = root.file(relative)
+        try:
+            self._check_regular(root.join(relative))
+            self._check_prefix()
+        except BaseException:
+            self._close()
+            raise
+        left_bytes = self.info.size - self._offset
+        self.payload_bytes = min(left_bytes, self._max_bytes) if self._max_bytes else left_bytes
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the content, a chunk at a time.
+
+        Raises:
+            WorkspaceError: `changed`: truncated, rewritten or replaced meanwhile.
+        """
+        left_bytes = self.payload_bytes
+        while left_bytes:
+            data = os.read(self._fd, min(left_bytes, CHUNK_BYTES))
+            if not data:
+                raise self._changed("was truncated")
+            self._digest.update(data)
+            left_bytes -= len(data)
+            yield data
+        self._check_unchanged()
+
+    @property
+    def sha256(self) -> bytes:
+        """SHA-256 of what `pieces` has yielded."""
+        return self._digest.digest()
+
+    def _check_regular(self, absolute: bytes) -> None:
+        self._opened = os.fstat(self._fd)
+        self.info = info_of(absolute, self._opened)
+        if not stat.S_ISREG(self._opened.st_mode):  # swapped since it was looked at
+            raise not_a_file(absolute)
+
+    def _check_prefix(self) -> None:
+        if self._offset > self.info.size and not self._prefix_sha256:
+            raise ConfigurationError(
+                "invalid_argument", f"{printable(self._path)!r} has no byte {self._offset}", hint="start at 0"
+            )
+        if not self._prefix_sha256:
+            os.lseek(self._fd, self._offset, os.SEEK_SET)
+            return
+        prefix = hashlib.sha256()
+        left_bytes = self._offset
+        while left_bytes and (data := os.read(self._fd, min(left_bytes, CHUNK_BYTES))):
+            prefix.update(data)
+            left_bytes -= len(data)
+        if left_bytes or prefix.digest() != self._prefix_sha256:
+            raise SessionError(
+                "digest_mismatch",
+                f"the first {self._offset} bytes of {printable(self._path)!r} are not what the caller holds",
+                hint="read it from 0",
+            )
+
+    def _check_unchanged(self) -> None:
+        now = os.fstat(self._fd)
+        if now.st_size < self._opened.st_size:
+            raise self._changed("was truncated")
+        # A file that grew has another time, too; what was read of it is told by the digest.
+        if now.st_size == self._opened.st_size and now.st_mtime_ns != self._opened.st_mtime_ns:
+            raise self._changed("was rewritten")
+        root, relative = self._roots.locate(self._path)
+        try:
+            in_place = root.stat(relative)
+        except FileNotFoundError:
+            raise self._changed("was removed") from None
+        if not os.path.samestat(in_place, now):
+            raise self._changed("was replaced")
+
+    def _changed(self, what: str) -> WorkspaceError:
+        return WorkspaceError(
+            "changed",
+            f"{printable(self._path)!r} {what} while it was read",
+            hint="read it again",
+            facts={"path": printable(self._path)},
+        )
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)

@@ -1,0 +1,79 @@
+"""The daemon's own folder, made when it is first needed.
+
+A sandbox that is only captured from keeps no trace of the daemon, and a read-only home does not stop it from serving.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from sandbox_agent.core.journal import Journal
+from sandbox_agent.core.paths import Directory
+from sandbox_api.errors import WorkspaceError, printable
+
+if TYPE_CHECKING:
+    from sandbox_agent.core.intent import Intent, Record
+    from sandbox_agent.core.paths import Roots
+
+
+class StateJournal(Journal):
+    """The journal in a folder that may not exist yet.
+
+    Args:
+        path: Absolute path of the folder, named by the operator.
+    """
+
+    def __init__(self, path: bytes) -> None:
+        self._path = path
+        self._journal: Journal | None = None
+        self._lock = threading.Lock()
+
+    def begin(self, record: Record, *, durable: bool) -> Intent:
+        """Note that a restore is about to stage, in the folder, which is created, 0700, when it is missing.
+
+        Raises:
+            WorkspaceError: `access`: others may write to the folder.
+            OSError: it cannot be made or opened, for example in a read-only home.
+        """
+        with self._lock:
+            if self._journal is None:
+                os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+                with suppress(FileExistsError):
+                    os.mkdir(self._path, 0o700)
+                self._journal = Journal(self._open())
+        return self._journal.begin(record, durable=durable)
+
+    def sweep(self, roots: Roots) -> list[str]:
+        """Finish or remove what dead daemons left; return what was done, for the log.
+
+        Raises:
+            WorkspaceError: `access`: others may write to the folder.
+            OSError: it is there and cannot be opened.
+        """
+        try:
+            directory = self._open()
+        except FileNotFoundError:
+            return []
+        self._journal = Journal(directory)
+        return self._journal.sweep(roots)
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self._journal is not None:
+            self._journal.directory.close()
+
+    def _open(self) -> Directory:
+        fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        status = os.fstat(fd)
+        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            os.close(fd)
+            raise WorkspaceError(
+                "access",
+                f"the state folder {printable(self._path)!r} is not the daemon's alone",
+                hint="remove it, or name another with --state",
+            )
+        return Directory(fd, self._path)

@@ -1,0 +1,193 @@
+"""One run of the daemon: from its configuration to its clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from sandbox_agent import VERSION, log
+from sandbox_agent.boundary import Boundary
+from sandbox_agent.core.paths import Roots
+from sandbox_agent.core.sandbox import Sandbox
+from sandbox_agent.errors import from_os
+from sandbox_agent.listen import Address, SocketClaim, read_address
+from sandbox_agent.services.bundle import BundleService
+from sandbox_agent.services.daemon import DaemonService
+from sandbox_agent.services.file import FileService
+from sandbox_api.errors import ConfigurationError, OutpostError, printable
+from sandbox_api.limits import MAX_MESSAGE_BYTES
+from sandbox_api.v1 import bundle_pb2, bundle_pb2_grpc, daemon_pb2, daemon_pb2_grpc, file_pb2, file_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sandbox_agent.config import ServeConfig
+
+MAX_THREADS_COUNT = 16
+"""Blocking steps at the same time. A call has one at a time: more calls than this wait for each other's steps."""
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # Without this a second daemon could share our port and get a part of our calls.
+    ("grpc.so_reuseport", 0),
+)
+
+_SERVICE_NAMES = tuple(
+    module.DESCRIPTOR.services_by_name[name].full_name
+    for module, name in (
+        (bundle_pb2, "BundleService"),
+        (daemon_pb2, "DaemonService"),
+        (file_pb2, "FileService"),
+    )
+)
+
+
+def serve(config: ServeConfig) -> None:
+    """Serve until SIGTERM, SIGINT or, where asked for, the end of standard input.
+
+    Prints one line, `listening TARGET`, once calls are taken. At the end calls in progress have `drain_seconds` to
+    finish, then they are cancelled; when this returns they have cleaned up and the socket is gone.
+
+    Raises:
+        ConfigurationError: `listen`; `invalid_argument` for a directory that cannot be used.
+    """
+    os.umask(0o077)
+    address = read_address(config.listen, os.environ)
+    with (
+        SocketClaim(address) as claim,
+        _open_sandbox(config) as sandbox,
+        ThreadPoolExecutor(MAX_THREADS_COUNT, "worker") as executor,
+    ):
+        _sweep(sandbox)
+        asyncio.run(_run(config, sandbox, executor, address, claim))
+    log.info("stopped")
+
+
+def _sweep(sandbox: Sandbox) -> None:
+    """Finish or remove what a crash left. Without the state folder the daemon still serves; restores are refused."""
+    try:
+        lines = sandbox.journal.sweep(sandbox.roots)
+    except (OSError, OutpostError) as error:
+        failure = error if isinstance(error, OutpostError) else from_os(error)
+        log.warning("the state folder cannot be used", reason=f"{failure.code}/{failure.reason}")
+        return
+    for line in lines:
+        log.info("swept", what=line)
+
+
+async def _run(
+    config: ServeConfig, sandbox: Sandbox, executor: ThreadPoolExecutor, address: Address, claim: SocketClaim
+) -> None:
+    boundary = Boundary()
+    server = grpc.aio.server(interceptors=[boundary], options=_OPTIONS)
+    status = _add_services(server, sandbox, executor)
+    target = _bind(server, address)
+    claim.restrict()
+    with _end_of(config) as ended:
+        await server.start()
+        log.info("serving", version=VERSION, target=target)
+        sys.stdout.write(f"listening {target}\n")
+        sys.stdout.flush()
+        await ended.wait()
+    log.info("draining", seconds=config.drain_seconds)
+    await status.enter_graceful_shutdown()
+    await server.stop(config.drain_seconds)
+    await boundary.wait_idle()
+
+
+@contextmanager
+def _open_sandbox(config: ServeConfig) -> Iterator[Sandbox]:
+    try:
+        roots = Roots([config.home, config.workspace, *config.roots])
+    except OSError as error:
+        raise ConfigurationError(
+            "invalid_argument",
+            f"{printable(error.filename)!r} cannot be a root: {error.strerror}",
+            hint="--home, --workspace and --root name directories that exist",
+        ) from None
+    journal = open_journal(config.state)
+    if isinstance(journal, UnusableJournal):
+        log.warning(
+            "no state folder, restores will be refused", reason=f"{journal.reason.code}/{journal.reason.reason}"
+        )
+    try:
+        yield Sandbox(
+            roots=roots,
+            home=config.home,
+            workspace=os.path.realpath(config.workspace),
+            environment=dict(os.environ),
+            limits=config.limits,
+            journal=journal,
+        )
+    finally:
+        journal.close()
+        roots.close()
+
+
+def _add_services(server: grpc.aio.Server, sandbox: Sandbox, executor: ThreadPoolExecutor) -> Any:
+    # What protoc generates has no types.
+    bundle_pb2_grpc.add_BundleServiceServicer_to_server(BundleService(sandbox, executor), server)  # type: ignore[no-untyped-call]
+    daemon_pb2_grpc.add_DaemonServiceServicer_to_server(DaemonService(sandbox, executor), server)  # type: ignore[no-untyped-call]
+    file_pb2_grpc.add_FileServiceServicer_to_server(FileService(sandbox, executor), server)  # type: ignore[no-untyped-call]
+    status = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs lack it
+    health_pb2_grpc.add_HealthServicer_to_server(status, server)
+    reflection.enable_server_reflection((*_SERVICE_NAMES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    return status
+
+
+def _bind(server: grpc.aio.Server, address: Address) -> str:
+    """Return the target clients use; a port that was left to the system is in it."""
+    try:
+        port = server.add_insecure_port(address.target)
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise ConfigurationError(
+            "listen", f"cannot listen on {printable(address.target)}", hint="the port may be taken; choose another"
+        )
+    if address.socket_path:
+        return address.target
+    return f"{address.target.rpartition(':')[0]}:{port}"
+
+
+@contextmanager
+def _end_of(config: ServeConfig) -> Iterator[asyncio.Event]:
+    """Give an event that is set when the daemon is told to end."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGTERM, signal.SIGINT)
+    for number in signals:
+        loop.add_signal_handler(number, ended.set)
+    watched = config.until_eof and _watch_input(loop, ended)
+    try:
+        yield ended
+    finally:
+        # The handlers stay: a second signal while draining must not end the process before it has cleaned up.
+        if watched:
+            loop.remove_reader(sys.stdin.fileno())
+
+
+def _watch_input(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> bool:
+    descriptor = sys.stdin.fileno()
+
+    def read() -> None:
+        if not os.read(descriptor, 4096):
+            ended.set()
+
+    try:
+        loop.add_reader(descriptor, read)
+    except PermissionError:
+        # A file or /dev/null cannot be waited for; nobody keeps it open on our behalf.
+        ended.set()
+        return False
+    return True
