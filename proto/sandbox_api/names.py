@@ -15,6 +15,9 @@ CONVERSATION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
 KEY_SEGMENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}", re.ASCII)
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
+# Most paths are of this kind, which breaks no rule; what is not, is looked at segment by segment.
+_ORDINARY_PATH = re.compile(rb"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,254}+(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]{0,254}+){0,63}+")
+
 STAGING_PREFIX = ".outpost-session-"
 RECOVERY_DIRECTORY = ".outpost-recovery"
 
@@ -70,6 +73,8 @@ def path_problem(path: bytes) -> str | None:
     """Tell why a session-relative path cannot be part of a bundle, or None when it can."""
     if len(path) > MAX_PATH_BYTES:
         return f"is longer than {MAX_PATH_BYTES} bytes"
+    if _ORDINARY_PATH.fullmatch(path):
+        return None
     segments = path.split(b"/")
     if len(segments) > MAX_DEPTH_COUNT:
         return f"is nested deeper than {MAX_DEPTH_COUNT}"

@@ -1,0 +1,236 @@
+"""Read bundle JSON v1 from the host: the index at once, contents when asked for.
+
+The one rule: no content is given whole before its digest has been checked, and a wrong file is refused with the check
+that failed and the place; it is never repaired.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from host_client.session import content
+from host_client.session.bundle_index import BundleIndexer
+from host_client.session.failure import host_failure
+from host_client.session.scanner import JsonError
+from sandbox_api.errors import SessionError, printable
+from sandbox_api.limits import Limits
+from sandbox_api.manifest import Entry, bundle_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+    from host_client.session.bundle_index import Item
+    from sandbox_api.profile import Profile
+
+# O_NONBLOCK: opening a FIFO must not wait for its other end.
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class SavedBundle:
+    """A bundle file of the host, held open: a `RestoreSource`, and the previous state for an incremental capture.
+
+    Whoever replaces the file meanwhile does not change what is read here. Use it as a context manager, or call `close`.
+    Methods block. Memory holds the index, never a content.
+
+    Args:
+        fd: Descriptor of the file; belongs to the bundle from now on, also when it is refused.
+        host_path: Its path, for messages.
+        profile: The format it must have; also decides which paths it may hold.
+        conversation_id: The id it must have.
+        limits: Limits it must keep.
+
+    Attributes:
+        source: Path of the session in the sandbox it was captured from.
+        entries: The manifest in byte order of the paths, every digest set.
+        items: Where each entry lies in the file, in the same order.
+        digest: The bundle digest.
+        identity: Device, inode, size and times of the file when it was opened.
+
+    Raises:
+        SessionError: `corrupt`, `digest_mismatch`, `unsafe_name`, `missing_required`.
+        LimitError: `max_bytes`, `max_files`.
+    """
+
+    def __init__(
+        self, fd: int, host_path: Path, profile: Profile, conversation_id: str, limits: Limits | None = None
+    ) -> None:
+        self._fd = fd
+        self.host_path = host_path
+        self.format = profile.format
+        self.conversation_id = conversation_id
+        self.items: tuple[Item, ...] = ()
+        self.entries: tuple[Entry, ...] = ()
+        self._is_verified = False
+        try:
+            self.identity = _identity(fd)
+            self._load(profile, limits or Limits())
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def open(
+        cls,
+        host_path: Path,
+        profile: Profile,
+        conversation_id: str,
+        limits: Limits | None = None,
+        *,
+        fd: int | None = None,
+    ) -> Self:
+        """Open a bundle file by its path, or below a held directory by `fd` and the path's last name.
+
+        Raises:
+            SessionError: `not_found`, and those of the class.
+            WorkspaceError: `unsafe_path`, `access`: the file is a link or cannot be read.
+            LimitError: those of the class.
+        """
+        name = host_path if fd is None else host_path.name
+        try:
+            opened = os.open(name, _OPEN_FLAGS, dir_fd=fd)
+        except FileNotFoundError:
+            raise SessionError(
+                "not_found", f"no bundle is saved at {printable(str(host_path))}", facts={"path": str(host_path)}
+            ) from None
+        except OSError as error:
+            raise host_failure(error, host_path) from None
+        return cls(opened, host_path, profile, conversation_id, limits)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; a second call does nothing."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def fileno(self) -> int:
+        """Return the descriptor, for copying parts of the file as they are."""
+        return self._fd
+
+    def check_unchanged(self) -> None:
+        """Make sure that nobody wrote into the file since it was opened.
+
+        Raises:
+            SessionError: `changed`.
+        """
+        if _identity(self._fd) != self.identity:
+            raise self._placed(SessionError("changed", "somebody wrote into it while it was read"))
+
+    def pieces(self, index: int, room: Callable[[], int]) -> Iterator[bytes]:
+        """Yield the content of one entry, each piece of at most `room()` bytes, the last after the digest's check.
+
+        Raises:
+            SessionError: `corrupt`, `digest_mismatch`.
+        """
+        for block in self._checked_blocks(index):
+            start = 0
+            while start < len(block):
+                reach = start + room()
+                yield block[start:reach] if start or reach < len(block) else block
+                start = reach
+
+    def verify(self) -> None:
+        """Read every content and check it; once is enough, a second call returns at once.
+
+        Raises:
+            SessionError: `corrupt`, `digest_mismatch`.
+        """
+        if not self._is_verified:
+            for index in range(len(self.items)):
+                for _ in self._checked_blocks(index):
+                    pass
+            self._is_verified = True
+
+    def _load(self, profile: Profile, limits: Limits) -> None:
+        found = os.fstat(self._fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise self._corrupt("it is not a regular file", check="file")
+        try:
+            index = BundleIndexer(self._fd, found.st_size, profile, self.conversation_id, limits).read()
+            self.items = index.items
+            self.source = PurePosixPath(index.source)
+            # A file of the TypeScript Outpost has no digests: its contents are read now, to learn them.
+            self.entries = tuple(
+                Entry(item.path, item.size, item.sha256 or self._learn(number))
+                for number, item in enumerate(index.items)
+            )
+        except JsonError as error:
+            raise self._corrupt(f"{error.problem}, at byte {error.offset}", check="json", offset=error.offset) from None
+        except SessionError as error:
+            raise self._placed(error) from None
+        except OSError as error:
+            raise host_failure(error, self.host_path) from None
+        self.digest = bundle_digest(self.entries)
+        if index.digest and index.digest != self.digest:
+            raise self._placed(SessionError("digest_mismatch", "its files are not those of its digest"))
+
+    def _learn(self, index: int) -> bytes:
+        digest = hashlib.sha256()
+        for block in content.decode(self._fd, self.items[index].span):
+            digest.update(block)
+        return digest.digest()
+
+    def _checked_blocks(self, index: int) -> Iterator[bytes]:
+        """Yield one content's blocks, each held back until the next is good, the last until the digest is."""
+        item = self.items[index]
+        try:
+            held = content.decode_short(self._fd, item.span)
+            if held is not None:
+                sha256 = hashlib.sha256(held).digest()
+            else:
+                digest = hashlib.sha256()
+                for block in content.decode(self._fd, item.span):
+                    if held:
+                        yield held
+                    digest.update(block)
+                    held = block
+                sha256 = digest.digest()
+        except JsonError as error:
+            raise self._corrupt(
+                f"{printable(item.path)!r}: {error.problem}, at byte {error.offset}",
+                check="base64",
+                offset=error.offset,
+            ) from None
+        except OSError as error:
+            raise host_failure(error, self.host_path) from None
+        if sha256 != self.entries[index].sha256:
+            raise self._placed(
+                SessionError("digest_mismatch", f"the content of {printable(item.path)!r} is not that of its digest")
+            )
+        if held:
+            yield held
+
+    def _corrupt(self, problem: str, *, check: str, offset: int | None = None) -> SessionError:
+        facts = {"check": check} if offset is None else {"check": check, "offset": str(offset)}
+        return self._placed(SessionError("corrupt", problem, facts=facts))
+
+    def _placed(self, error: SessionError) -> SessionError:
+        """Return the error with the file's name in it."""
+        name = printable(str(self.host_path))
+        return SessionError(
+            error.reason,
+            f"the saved bundle {name} is refused: {error.message}",
+            hint="keep the file for inspection and capture the session again",
+            facts={**error.facts, "path": name},
+            offenders=error.offenders,
+            offender_count=error.offender_count,
+        )
+
+
+def _identity(fd: int) -> tuple[int, ...]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -1,0 +1,257 @@
+"""Write bundle JSON v1 on the host as a capture arrives.
+
+The one rule: the saved file is replaced in one step by a whole one, every content of which had its digest checked, or
+not touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+from host_client.session.bundle_index import VERSION
+from host_client.session.content import BLOCK_BYTES, Encoder
+from host_client.session.failure import host_failures
+from host_client.session.folder import Scratch
+from host_client.session.output import Output
+from sandbox_api.errors import SessionError, printable
+from sandbox_api.manifest import Entry, bundle_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import PurePosixPath
+    from types import TracebackType
+    from typing import Self
+
+    from host_client.session.bundle_index import Item
+    from host_client.session.bundle_reader import SavedBundle
+    from host_client.session.folder import Folder
+
+
+class BundleWriter:
+    """A `CaptureSink` that keeps the capture as `<folder>/<id>.json`, 0600, readable for the TypeScript Outpost too.
+
+    What the daemon names as unchanged is copied as text from the previous file. Nothing is written before the first
+    entry differs from that file. Use it as a context manager: leaving without `finish` removes the scratch file.
+    Methods block.
+
+    Args:
+        folder: Where the file goes.
+        format_name: Goes into the file.
+        conversation_id: Goes into the file and names it.
+        previous: The file as it is now, when there is one that can be used; stays the caller's.
+        durable: Force file and folder to the disk before `finish` returns.
+    """
+
+    def __init__(
+        self, folder: Folder, format_name: str, conversation_id: str, *, previous: SavedBundle | None, durable: bool
+    ) -> None:
+        self._folder = folder
+        self._format = format_name
+        self._conversation_id = conversation_id
+        self._previous = previous
+        self._durable = durable
+        self._held = {item.path: number for number, item in enumerate(previous.items)} if previous else {}
+        self._source = ""
+        self._entries: list[Entry] = []
+        self._written = 0  # entries before this one are in the scratch file
+        self._content: _Content | None = None
+        self._scratch: Scratch | None = None
+        self._output: Output | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        """Remove what was written and not finished."""
+        if self._scratch is not None:
+            self._scratch.discard()
+
+    def begin(self, source: PurePosixPath, entries: Sequence[Entry]) -> None:
+        """Take the manifest.
+
+        Raises:
+            SessionError: `protocol`: the daemon names as held what is not held here.
+        """
+        self._source = str(source)
+        self._entries = list(entries)
+        for entry in entries:
+            held = self._item(entry.path) if entry.sha256 or entry.from_offset else None
+            if entry.sha256 and (
+                held is None or (held.size, self._held_sha256(entry.path)) != (entry.size, entry.sha256)
+            ):
+                raise _broken(entry, "is named as held, and is not")
+            if entry.from_offset and (held is None or held.size != entry.from_offset):
+                raise _broken(entry, "is sent from an offset where nothing held ends")
+
+    def data(self, index: int, piece: memoryview) -> None:
+        """Take the next part of one entry's content.
+
+        Raises:
+            SessionError: `protocol`: more than announced, or out of order; those of `SavedBundle.pieces` for a held
+                beginning.
+            LimitError: `disk_full`, `read_only`, `descriptors`.
+        """
+        self._current(index).add(piece)
+
+    def end(self, index: int, sha256: bytes) -> None:
+        """Take the digest of one entry's whole content.
+
+        Raises:
+            SessionError: `digest_mismatch`, `protocol`, and those of `data`.
+        """
+        content = self._current(index)
+        content.finish(sha256)
+        entry = content.entry
+        self._entries[index] = Entry(entry.path, entry.size, sha256)
+        self._content = None
+        self._written = index + 1
+
+    def finish(self, digest: bytes) -> bool:
+        """Give the file its name; return False when the saved file has that content already and was left as it is.
+
+        Raises:
+            SessionError: `digest_mismatch`: what arrived is not what the daemon committed to; `changed`: somebody
+                wrote into the previous file while it was copied; `corrupt` for the previous file.
+            LimitError: `disk_full`, `read_only`.
+        """
+        if self._content is not None or not all(entry.sha256 for entry in self._entries):
+            raise SessionError("incomplete", "the capture ended before all of its files")
+        if bundle_digest(self._entries) != digest:
+            raise SessionError("digest_mismatch", "the files that arrived are not those of the capture's digest")
+        previous = self._previous
+        if previous is not None:
+            previous.verify()
+            if (
+                previous.digest == digest
+                and self._folder.identity(f"{self._conversation_id}.json") == previous.identity[:2]
+            ):
+                self.abort()
+                return False
+        output = self._start()
+        self._copy_held(len(self._entries))
+        output.add(b'],"digest":"%b"}' % digest.hex().encode())
+        output.flush()
+        if previous is not None:
+            previous.check_unchanged()
+        if self._scratch is not None:
+            with host_failures(self._folder.host_path):
+                self._scratch.place(durable=self._durable)
+        return True
+
+    def _start(self) -> Output:
+        if self._output is None:
+            with host_failures(self._folder.host_path):
+                self._scratch = Scratch(self._folder, f"{self._conversation_id}.json")
+            self._output = Output(self._scratch.fd, self._folder.host_path)
+            head = {"version": VERSION, "format": self._format, "id": self._conversation_id, "source": self._source}
+            self._output.add(json.dumps(head, separators=(",", ":")).encode()[:-1] + b',"files":[')
+        return self._output
+
+    def _current(self, index: int) -> _Content:
+        """Return the content being written, after everything before it."""
+        content = self._content
+        if content is not None and content.index == index:
+            return content
+        if content is not None or not self._written <= index < len(self._entries):
+            raise SessionError("protocol", f"content of entry {index} came out of order")
+        entry = self._entries[index]
+        if entry.sha256:
+            raise _broken(entry, "is named as held, and is sent")
+        output = self._start()
+        self._copy_held(index)
+        content = self._content = _Content(index, entry, output)
+        if self._previous is not None and entry.from_offset:
+            for piece in self._previous.pieces(self._held[entry.path], lambda: BLOCK_BYTES):
+                content.add(piece)
+        return content
+
+    def _copy_held(self, stop: int) -> None:
+        """Copy the entries up to `stop` that the previous file has; neighbours there are copied at once."""
+        for index in range(self._written, stop):
+            entry = self._entries[index]
+            if self._previous is None or not entry.sha256:
+                raise _broken(entry, "was not sent")
+            number = self._held[entry.path]
+            _copy_item(self._start(), self._previous, number, is_first=index == 0)
+        self._written = stop
+
+    def _item(self, path: bytes) -> Item | None:
+        number = self._held.get(path)
+        return None if number is None or self._previous is None else self._previous.items[number]
+
+    def _held_sha256(self, path: bytes) -> bytes:
+        return self._previous.entries[self._held[path]].sha256 if self._previous is not None else b""
+
+
+class _Content:
+    """One entry's content on its way into the file."""
+
+    def __init__(self, index: int, entry: Entry, output: Output) -> None:
+        self.index = index
+        self.entry = entry
+        self._output = output
+        self._encoder = Encoder()
+        self._digest = hashlib.sha256()
+        self._size_bytes = 0
+        output.add(head_text(entry.path, is_first=index == 0))
+
+    def add(self, piece: bytes | memoryview) -> None:
+        self._size_bytes += len(piece)
+        if self._size_bytes > self.entry.size:
+            raise _broken(self.entry, "is longer than announced")
+        self._digest.update(piece)
+        for text in self._encoder.add(piece):
+            self._output.add(text)
+
+    def finish(self, sha256: bytes) -> None:
+        if self._size_bytes != self.entry.size:
+            raise _broken(self.entry, "is shorter than announced")
+        if self._digest.digest() != sha256:
+            raise SessionError(
+                "digest_mismatch", f"the content of {printable(self.entry.path)!r} is not that of its digest"
+            )
+        self._output.add(self._encoder.finish())
+        self._output.add(tail_text(sha256))
+
+
+def head_text(path: bytes, *, is_first: bool) -> bytes:
+    """Return the JSON of one file up to its base64 text."""
+    name = json.dumps(path.decode(), ensure_ascii=False).encode()
+    return b'%b{"path":%b,"data":"' % (b"" if is_first else b",", name)
+
+
+def tail_text(sha256: bytes) -> bytes:
+    """Return the JSON of one file after its base64 text."""
+    return b'","sha256":"%b"}' % sha256.hex().encode()
+
+
+def _copy_item(output: Output, previous: SavedBundle, number: int, *, is_first: bool) -> None:
+    item = previous.items[number]
+    if item.copyable is not None:
+        start, end = item.copyable
+        # Two neighbours there have one comma between them, as they will have here.
+        if not is_first and not output.continues(start - 1):
+            output.add(b",")
+        output.copy(previous.fileno(), start, end)
+        return
+    output.add(head_text(item.path, is_first=is_first))
+    if item.span.escaped:
+        encoder = Encoder()
+        for piece in previous.pieces(number, lambda: BLOCK_BYTES):
+            for text in encoder.add(piece):
+                output.add(text)
+        output.add(encoder.finish())
+    else:
+        output.copy(previous.fileno(), item.span.start, item.span.end)
+    output.add(tail_text(previous.entries[number].sha256))
+
+
+def _broken(entry: Entry, problem: str) -> SessionError:
+    return SessionError("protocol", f"the file {printable(entry.path)!r} {problem}")

@@ -1,0 +1,99 @@
+"""Write text that comes in thousands of small parts, or lies in another file, with few system calls."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from host_client.session.failure import host_failures
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_BATCH_BYTES = 1 << 20
+_SMALL_COPY_BYTES = 64 << 10
+_NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
+"""What `copy_file_range` answers where it cannot serve these two files."""
+
+
+class Output:
+    """The end of a file that is being written; methods block and raise failures about `host_path`.
+
+    Parts of one source file that follow each other are copied together, by the kernel where it can.
+    """
+
+    def __init__(self, fd: int, host_path: Path) -> None:
+        self._fd = fd
+        self._host_path = host_path
+        self._parts: list[bytes] = []
+        self._parts_bytes = 0
+        self._range: tuple[int, int, int] | None = None  # source, start, end of what is to be copied after the parts
+
+    def add(self, part: bytes) -> None:
+        """Append bytes."""
+        if self._range is not None:
+            self._copy_range()
+        self._parts.append(part)
+        self._parts_bytes += len(part)
+        if self._parts_bytes >= _BATCH_BYTES:
+            self._write_parts()
+
+    def continues(self, start: int) -> bool:
+        """Tell whether the last thing appended was a copy that ended there, and extend that copy by the byte there."""
+        if self._range is None or self._range[2] != start:
+            return False
+        source_fd, begin, end = self._range
+        self._range = source_fd, begin, end + 1
+        return True
+
+    def copy(self, source_fd: int, start: int, end: int) -> None:
+        """Append what lies in another file between two offsets."""
+        if self._range is not None and self._range[2] == start:
+            self._range = source_fd, self._range[1], end
+            return
+        if self._range is not None:
+            self._copy_range()
+        self._range = source_fd, start, end
+
+    def flush(self) -> None:
+        """Write everything appended so far."""
+        if self._range is not None:
+            self._copy_range()
+        self._write_parts()
+
+    def _copy_range(self) -> None:
+        if self._range is None:
+            return
+        (source_fd, start, end), self._range = self._range, None
+        with host_failures(self._host_path):
+            if end - start > _SMALL_COPY_BYTES:
+                self._write_parts()
+                start = self._copy_by_kernel(source_fd, start, end)
+            while start < end:
+                part = os.pread(source_fd, min(_BATCH_BYTES, end - start), start)
+                if not part:
+                    raise OSError(errno.EIO, "the source of a copy became shorter")
+                start += len(part)
+                self.add(part)
+
+    def _copy_by_kernel(self, source_fd: int, start: int, end: int) -> int:
+        """Copy as far as the kernel does; return how far that is."""
+        while start < end:
+            try:
+                copied_bytes = os.copy_file_range(source_fd, self._fd, end - start, offset_src=start)
+            except OSError as error:
+                if error.errno in _NO_COPY:
+                    break
+                raise
+            if not copied_bytes:
+                break
+            start += copied_bytes
+        return start
+
+    def _write_parts(self) -> None:
+        data = memoryview(b"".join(self._parts))
+        self._parts, self._parts_bytes = [], 0
+        with host_failures(self._host_path):
+            while data:
+                data = data[os.write(self._fd, data) :]
