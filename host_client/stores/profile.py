@@ -48,8 +48,9 @@ class SessionBundleProfile:
         validate: `(files, id)` returns what is wrong with the session, or None. `files.text(path)` is the UTF-8 text or
             None, `files.bytes(path)` the content or None, `files.paths()` all paths.
         bucket: `(cwd, helpers)` returns the name of the workspace's folder.
-        relocate: `(path, text, context)` returns the new text; `context` has `id`, `cwd`, `target` and `helpers`. Bytes
-            that are not UTF-8 reach it as lone surrogates and come out as they were.
+        relocate: `(path, text, context)` returns the new text; `context` has `id`, `cwd`, `target`, `helpers` and
+            `files`: the session as it came, to look up in one file what another one needs. Bytes that are not UTF-8
+            reach it as lone surrogates and come out as they were.
         lock: Pattern of the lock files of a running CLI, with a group `pid`, such as `^inuse\.(?P<pid>\d+)\.lock$`.
 
     `helpers` has `join(*parts)`, which puts a path together and normalizes it, and `sha256(text)`, in hex.

@@ -103,15 +103,16 @@ class Helpers:
 class Context:
     """Where a session goes, for `relocate`."""
 
-    def __init__(self, request: dict[str, Any], helpers: Helpers) -> None:
+    def __init__(self, request: dict[str, Any], helpers: Helpers, files: Files) -> None:
         self.id = request["id"]
         self.cwd = request["cwd"]
         self.target = request["target"]
         self.helpers = helpers
+        self.files = files
 
 
 class Files:
-    """The files of a session, for `validate`; each is fetched from the daemon when it is asked for."""
+    """The files of a session as they came, for `validate` and `relocate`; fetched from the daemon when asked for."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -214,7 +215,7 @@ class Hooks:
             except UnicodeDecodeError:
                 text, errors = content.decode("utf-8", "surrogateescape"), "surrogateescape"
             del content
-            text = function(request["path"], text, Context(request, self._helpers))
+            text = function(request["path"], text, Context(request, self._helpers, Files(self._channel)))
             if not isinstance(text, str):
                 raise TypeError(f"it returned {kind(text)}, not the new text")
             encoded = str.encode(text, "utf-8", errors)

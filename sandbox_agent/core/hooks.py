@@ -28,7 +28,7 @@ _OWN_PREFIX = ".outpost-"  # names of staging and recovery directories
 
 
 class HookFiles(Protocol):
-    """The files of a session as `validate` may see them."""
+    """The files of a session as `validate` and `relocate` may see them."""
 
     def paths(self) -> list[str]:
         """Return the paths of all files."""
@@ -83,19 +83,8 @@ class HookRunner:
         """Return what is wrong with a session, printable, at most 1,000 characters; None: nothing, or no such hook."""
         if not self._sources["validate"]:
             return None
-        paths = files.paths()
-        known = frozenset(paths)
         with self._call("validate", {"id": conversation_id}) as process:
-            while (head := process.receive()[0]) and "ask" in head:
-                path = head.get("path")
-                if head["ask"] == "paths":
-                    _send_all(process, "\0".join(paths).encode("utf-8", "surrogateescape"))
-                elif isinstance(path, str):
-                    # Only a path that was listed reaches the file system.
-                    _send_file(process, files.open(path) if path in known else None)
-                else:
-                    process.garbled()
-            problem = process.result(head)
+            problem = process.result(_serve(process, files))
             if problem is None:
                 return None
             if not isinstance(problem, str) or not problem:
@@ -126,7 +115,15 @@ class HookRunner:
         return encoded
 
     def relocate(
-        self, path: str, source_fd: int, target_fd: int, *, conversation_id: str, cwd: bytes, target: bytes
+        self,
+        path: str,
+        source_fd: int,
+        target_fd: int,
+        *,
+        conversation_id: str,
+        cwd: bytes,
+        target: bytes,
+        files: HookFiles | None = None,
     ) -> None:
         """Write the new text of one file.
 
@@ -140,6 +137,7 @@ class HookRunner:
             conversation_id: Of the session.
             cwd: The workspace that the session moves to.
             target: The session's final directory.
+            files: The session before any of its files was relocated, to look things up in; None: the hook sees none.
 
         Raises:
             OSError: of reading the source or writing the target.
@@ -147,7 +145,7 @@ class HookRunner:
         request: Head = {"path": path, "id": conversation_id, "cwd": _text(cwd), "target": _text(target)}
         with self._call("relocate", request, path=path) as process:
             _send_content(process, source_fd)
-            process.result(process.receive()[0])
+            process.result(_serve(process, files))
             written_bytes = 0
             while True:
                 head, piece = process.receive()
@@ -174,6 +172,22 @@ class HookRunner:
 
 def _text(path: bytes) -> str:
     return path.decode("utf-8", "surrogateescape")
+
+
+def _serve(process: HookProcess, files: HookFiles | None) -> Head:
+    """Answer what a hook asks about the session's files; return the frame with its result."""
+    paths: list[str] | None = None
+    while (head := process.receive()[0]) and "ask" in head:
+        paths = (files.paths() if files else []) if paths is None else paths
+        path = head.get("path")
+        if head["ask"] == "paths":
+            _send_all(process, "\0".join(paths).encode("utf-8", "surrogateescape"))
+        elif isinstance(path, str):
+            # Only a path that was listed reaches the file system.
+            _send_file(process, files.open(path) if files and path in paths else None)
+        else:
+            process.garbled()
+    return head
 
 
 def _send_file(process: HookProcess, descriptor: int | None) -> None:
