@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_agent.core.hooks import HookRunner
@@ -17,7 +16,7 @@ from sandbox_agent.core.refusal import Refusal
 from sandbox_agent.core.session import cli_home_path, failures, not_found, only_session, open_cli_home
 from sandbox_agent.core.walk import walk
 from sandbox_api.errors import Offender, SessionError, printable
-from sandbox_api.manifest import Entry, bundle_digest
+from sandbox_api.manifest import DIGEST_BYTES, Entry, bundle_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +27,10 @@ if TYPE_CHECKING:
     from sandbox_agent.core.sandbox import Place, Sandbox
     from sandbox_agent.core.tree import Pin, Tree
     from sandbox_api.limits import Limits
+
+
+_SMALL_BYTES = 64 << 10
+"""A file up to this size is one piece together with its digest: of thousands, each piece counts."""
 
 
 class Capture:
@@ -109,12 +112,18 @@ class Capture:
         for index, (entry, pin) in enumerate(zip(self._entries, self._tree.pins, strict=True)):
             if entry.sha256:
                 continue
+            if pin.size <= _SMALL_BYTES and not entry.from_offset and pin.size + DIGEST_BYTES <= room():
+                content = self._tree.read_whole(pin)
+                sha256 = hashlib.sha256(content).digest()
+                self._entries[index] = Entry(entry.path, entry.size, sha256)
+                yield content + sha256
+                continue
             digest = self._prefixes.pop(pin.path, None) or hashlib.sha256()
             for piece in self._tree.read(pin, room, start=entry.from_offset):
                 digest.update(piece)
                 yield piece
             sha256 = digest.digest()
-            self._entries[index] = replace(entry, sha256=sha256)
+            self._entries[index] = Entry(entry.path, entry.size, sha256, entry.from_offset)
             while sha256:
                 piece, sha256 = sha256[: (size := room())], sha256[size:]
                 yield piece
@@ -168,9 +177,12 @@ class Capture:
         held = self._held.get(pin.path)
         if held is None or held.size > pin.size or (held.size == 0 < pin.size):
             return Entry(pin.path, pin.size)
-        digest = hashlib.sha256()
-        for piece in self._tree.read(pin, end=held.size):
-            digest.update(piece)
+        if held.size == pin.size <= _SMALL_BYTES:
+            digest = hashlib.sha256(self._tree.read_whole(pin))
+        else:
+            digest = hashlib.sha256()
+            for piece in self._tree.read(pin, end=held.size):
+                digest.update(piece)
         if digest.digest() != held.sha256:
             return Entry(pin.path, pin.size)
         if held.size == pin.size:

@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sandbox_agent.core.paths import Directory
 
-_WAL, _JOURNAL = b"-wal", b"-journal"
+_WAL, _JOURNAL = _SUFFIXES = b"-wal", b"-journal"
 _JOURNAL_MAGIC_BYTES = 8
 
 
-def main_file(name: bytes) -> bytes | None:
-    """Return the name of the database whose log or journal a file would be, or None."""
-    for suffix in (_WAL, _JOURNAL):
-        if name.endswith(suffix) and len(name) > len(suffix):
-            return name[: -len(suffix)]
-    return None
+def is_sidecar(name: bytes) -> bool:
+    """Tell whether a file of that name would be the log or journal of a database."""
+    return name.endswith(_SUFFIXES)
+
+
+def main_file(name: bytes) -> bytes:
+    """Return the name of the database whose log or journal a file of that name would be."""
+    return name.removesuffix(_WAL if name.endswith(_WAL) else _JOURNAL)
 
 
 def is_live(folder: Directory, name: bytes) -> bool:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 _RESOLVE = syscall.RESOLVE_BENEATH | syscall.RESOLVE_NO_SYMLINKS | syscall.RESOLVE_NO_MAGICLINKS
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_STEPS = (b"", b".", b"..")
 # O_NONBLOCK: opening a FIFO must not wait for its other end.
-_FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class LinkError(OSError):
@@ -113,7 +114,7 @@ class Directory:
 
         The file is not checked to be regular; it is opened without waiting, so that a FIFO cannot hang the caller.
         """
-        return self._open(relative, flags | _FILE_FLAGS, mode)
+        return self._open(relative, flags | FILE_FLAGS, mode)
 
     def stat(self, relative: bytes) -> os.stat_result:
         """Tell what is at a path below; a link in the last place is told, not followed."""
@@ -187,6 +188,8 @@ def _check(relative: bytes) -> None:
     Raises:
         OSError: `EXDEV` for a step to a parent or an absolute path, `EINVAL` for a NUL, an empty or a `.` segment.
     """
+    if b"/" not in relative and relative not in _STEPS and b"\0" not in relative:
+        return
     segments = relative.split(b"/")
     code = 0
     if b".." in segments or not segments[0]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import errno
 import heapq
 import os
+import re
 import stat
 from typing import TYPE_CHECKING
 
 from sandbox_agent.core import database
 from sandbox_agent.core.refusal import Refusal
-from sandbox_agent.core.tree import MAX_LEFT_OUT_COUNT, Folder, Pin, Tree, file_identity
+from sandbox_agent.core.tree import ENCODING, MAX_LEFT_OUT_COUNT, Folder, Pin, Tree, file_identity
 from sandbox_agent.errors import from_os
 from sandbox_api.errors import LimitError, Offender, printable
 from sandbox_api.limits import MAX_DEPTH_COUNT, MAX_PATH_BYTES
@@ -32,6 +33,9 @@ _MAX_ENTRIES_PER_FILE = 8
 
 _MAX_LARGEST_COUNT = 8
 """Files named when a session is too large."""
+
+_PLAIN = re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
+"""Most names; `name_problem` has none with them, and asking it would take a tenth of the walk."""
 
 _KINDS = {
     stat.S_IFIFO: "is a FIFO",
@@ -77,7 +81,8 @@ class _Walk:
         self._pending: list[tuple[bytes, tuple[int, int]]] = []
         self._left_out: list[tuple[bytes, str]] = []
         self._left_out_count = 0
-        self._entries_count = 0
+        # Directories and links are no files, and alone would fill the memory.
+        self._entries_left_count = limits.max_files * _MAX_ENTRIES_PER_FILE + MAX_DEPTH_COUNT
 
     def run(self) -> Tree:
         status = os.fstat(self._session.fd)
@@ -114,62 +119,67 @@ class _Walk:
 
     def _list(self, folder: Folder, held: Directory) -> list[bytes]:
         """Take in the entries of one directory; return the names that databases' logs and journals would have."""
-        sidecars = []
+        sidecars: list[bytes] = []
+        entries, selects, prefix = folder.entries, self._profile.selects, folder.join(b"")
         pending_count = len(self._pending)
         with os.scandir(held.fd) as items:
             for item in items:
-                name = os.fsencode(item.name)
-                path = folder.path + b"/" + name if folder.path else name
-                if database.main_file(name):
-                    self._count_entry()
+                if len(entries) + len(sidecars) > self._entries_left_count:
+                    raise self._too_many()
+                name = item.name.encode(*ENCODING)
+                path = prefix + name
+                if database.is_sidecar(name):
                     sidecars.append(name)
-                if not self._profile.selects(path.decode("utf-8", "surrogateescape")):
+                if not selects(path.decode("utf-8", "surrogateescape")):
                     self._leave_out(path, "not_selected")
                     continue
-                self._count_entry()
                 try:
                     status = item.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     self._refusal.add("changed", path, "vanished while it was read")
+                    continue
                 except OSError as error:
                     raise OSError(error.errno, error.strerror, held.join(name)) from None
-                else:
-                    folder.entries[name] = self._take(path, name, status)
+                entries[name] = self._take(path, name, status)
+        self._entries_left_count -= len(entries) + len(sidecars)
         self._pending[pending_count:] = sorted(self._pending[pending_count:], reverse=True)
         return sidecars
 
     def _take(self, path: bytes, name: bytes, status: os.stat_result) -> tuple[int, ...] | None:
         """Judge one selected entry; return its identity when it is a file that was pinned."""
         mode = status.st_mode
-        if stat.S_ISLNK(mode):
-            if self._skip_links:
-                self._leave_out(path, "symlink")
-            else:
-                self._refusal.add("symlink", path, "is a symbolic link")
-        elif not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            self._refusal.add("special_file", path, _KINDS.get(stat.S_IFMT(mode), "is neither a file nor a directory"))
-        elif problem := name_problem(name):
+        is_file = stat.S_ISREG(mode)
+        if not is_file and not stat.S_ISDIR(mode):
+            self._take_other(path, mode)
+        elif not _PLAIN.fullmatch(name) and (problem := name_problem(name)):
             self._refusal.add("unsafe_name", path, problem)
-        elif len(path) + stat.S_ISDIR(mode) > MAX_PATH_BYTES:  # a directory's path must be left room to be opened by
+        elif len(path) + (not is_file) > MAX_PATH_BYTES:  # a directory's path must be left room to be opened by
             self._refusal.add("unsafe_name", path, f"is longer than {MAX_PATH_BYTES} bytes")
         elif path.count(b"/") >= MAX_DEPTH_COUNT:
             self._refusal.add("max_depth", path, f"is nested deeper than {MAX_DEPTH_COUNT}")
-        elif stat.S_ISDIR(mode):
-            self._pending.append((path, (status.st_dev, status.st_ino)))
-        else:
+        elif is_file:
             identity = file_identity(status)
             self._pins.append(Pin(path, status.st_size, identity))
             if len(self._pins) > self._limits.max_files:
                 self._limits.check(bytes_count=0, files_count=len(self._pins))
             return identity
+        else:
+            self._pending.append((path, (status.st_dev, status.st_ino)))
         return None
+
+    def _take_other(self, path: bytes, mode: int) -> None:
+        if not stat.S_ISLNK(mode):
+            self._refusal.add("special_file", path, _KINDS.get(stat.S_IFMT(mode), "is neither a file nor a directory"))
+        elif self._skip_links:
+            self._leave_out(path, "symlink")
+        else:
+            self._refusal.add("symlink", path, "is a symbolic link")
 
     def _check_databases(self, folder: Folder, held: Directory, sidecars: Iterable[bytes]) -> None:
         for name in sidecars:
             main = database.main_file(name)
-            if main and folder.entries.get(main) and database.is_live(held, name):
-                path = folder.path + b"/" + main if folder.path else main
-                self._refusal.add("live_database", path, f"has changes in {printable(name)}")
+            if folder.entries.get(main) and database.is_live(held, name):
+                self._refusal.add("live_database", folder.join(main), f"has changes in {printable(name)}")
 
     def _check_bytes(self) -> None:
         try:
@@ -189,13 +199,10 @@ class _Walk:
         if len(self._left_out) < MAX_LEFT_OUT_COUNT:
             self._left_out.append((path, why))
 
-    def _count_entry(self) -> None:
-        """Refuse a session whose directories and links alone would fill the memory."""
-        self._entries_count += 1
-        if self._entries_count > self._limits.max_files * _MAX_ENTRIES_PER_FILE + MAX_DEPTH_COUNT:
-            raise LimitError(
-                "max_files",
-                f"the session has too many entries for {self._limits.max_files} files",
-                hint="raise max_files on both sides, or narrow the profile",
-                facts={"max_files": str(self._limits.max_files)},
-            )
+    def _too_many(self) -> LimitError:
+        return LimitError(
+            "max_files",
+            f"the session has too many entries for {self._limits.max_files} files",
+            hint="raise max_files on both sides, or narrow the profile",
+            facts={"max_files": str(self._limits.max_files)},
+        )
