@@ -66,6 +66,9 @@ class Subject(Protocol):
     def check(self, *, thorough: bool) -> None:
         """Raise BenchError if the work left a wrong result; byte by byte when thorough, untimed."""
 
+    def clear(self) -> None:
+        """Take the result out of the way, untimed."""
+
 
 def interleave(subjects: Sequence[Subject], rounds: int) -> dict[str, Measure]:
     """Time the subjects in turns and return the measure of each by name.
@@ -77,9 +80,10 @@ def interleave(subjects: Sequence[Subject], rounds: int) -> dict[str, Measure]:
     for round_number in range(rounds + 1):
         for subject in subjects if round_number % 2 else reversed(subjects):
             subject.prepare()
-            os.sync()  # what preparing left dirty must not be written back during the timed part
+            os.sync()  # what was left dirty must not be written back during the timed part
             sample = subject.run()
             subject.check(thorough=round_number == 0)
+            subject.clear()
             if round_number > 0:
                 samples[subject.name].append(sample)
     return {name: summarise(taken) for name, taken in samples.items()}

@@ -30,8 +30,7 @@ class Capture:
         return self.place.repository(f"capture-{self.durability}")
 
     def prepare(self) -> None:
-        """Take the host copy of the round before out of the way."""
-        self.place.clear(self.repository / ".outpost")
+        """Prepare nothing: the host copy of the round before is out of the way."""
 
     def run(self) -> Sample:
         """Capture once."""
@@ -41,6 +40,10 @@ class Capture:
         """Look at the size of the host copy; that its bytes are right shows in the restore from one."""
         del thorough
         check_host_copy(self.repository, self.place)
+
+    def clear(self) -> None:
+        """Take the host copy out of the way."""
+        self.place.clear(self.repository / ".outpost")
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,10 @@ class Restore:
     def check(self, *, thorough: bool) -> None:
         """Compare the restored session with the tree."""
         self.place.check_target(thorough=thorough)
+
+    def clear(self) -> None:
+        """Take the restored session out of the way."""
+        self.place.clear_target()
 
     @property
     def _repository(self) -> Path:

@@ -87,8 +87,11 @@ class Place:
         A restore that finds its own result there may rightly do nothing, and one that finds nothing
         has no old session to keep; both would measure something else.
         """
-        self.clear(self.target_home / ".bench")
         write_identity(self.target_session, cwd=self.source_workspace)
+
+    def clear_target(self) -> None:
+        """Take all sessions of the target out of the way, those in recovery too."""
+        self.clear(self.target_home / ".bench")
 
     def check_target(self, *, thorough: bool) -> None:
         """Raise BenchError unless the target holds the session, relocated, and the old one is kept."""

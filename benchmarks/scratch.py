@@ -35,17 +35,25 @@ def new_place(directory: Path) -> Path:
 
 
 def retire(path: Path, graveyard: Path) -> None:
-    """Take a file or a tree out of the way without deleting an inode: move it off and empty its files."""
+    """Take a file or a tree out of the way without deleting an inode: move it off and empty its files.
+
+    Cheap while the bytes are not on the disk yet; afterwards freeing them costs a second for 4,000 files.
+    """
     if not path.exists():
         return
     graveyard.mkdir(parents=True, exist_ok=True)
     grave = Path(tempfile.mkdtemp(dir=graveyard)) / path.name
     path.rename(grave)
-    if grave.is_file():
-        os.truncate(grave, 0)
-    for folder, _, names in os.walk(grave):
-        for name in names:
-            os.truncate(os.path.join(folder, name), 0)  # noqa: PTH118 - a path object per file is slow
+    for path_text in _files(grave):
+        os.truncate(path_text, 0)
+
+
+def _files(root: Path) -> Iterator[str]:
+    """Yield the path of the file, or of every file below the directory."""
+    if root.is_file():
+        yield str(root)
+    for folder, _, names in os.walk(root):
+        yield from (os.path.join(folder, name) for name in names)  # noqa: PTH118 - a path object per file is slow
 
 
 def _spread(directory: Path) -> None:

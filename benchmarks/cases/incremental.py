@@ -47,6 +47,9 @@ class SecondCapture:
         del thorough
         check_host_copy(self.repository, self.place)
 
+    def clear(self) -> None:
+        """Leave the host copy: the next round captures over it."""
+
 
 def rows(bench: Bench) -> Iterator[Row]:
     """Measure the time in turns with first captures, and the bytes once through a metering socket."""

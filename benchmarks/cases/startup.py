@@ -31,6 +31,9 @@ class Start:
     def check(self, *, thorough: bool) -> None:
         """Check nothing more: a daemon that came up wrongly has failed the run."""
 
+    def clear(self) -> None:
+        """Leave nothing."""
+
 
 @dataclass(frozen=True)
 class ImportGrpc:
@@ -47,6 +50,9 @@ class ImportGrpc:
 
     def check(self, *, thorough: bool) -> None:
         """Check nothing more: an import that failed has failed the run."""
+
+    def clear(self) -> None:
+        """Leave nothing."""
 
 
 def rows(bench: Bench) -> Iterator[Row]:

@@ -25,8 +25,7 @@ class Copy:
         return self.place.directory / "copied"
 
     def prepare(self) -> None:
-        """Take the copy of the round before out of the way."""
-        self.place.clear(self._target)
+        """Prepare nothing: the copy makes its directory."""
 
     def run(self) -> Sample:
         """Copy once."""
@@ -36,3 +35,7 @@ class Copy:
     def check(self, *, thorough: bool) -> None:
         """Compare the copy with the tree."""
         check_session(self._target, self.place.tree, cwd=self.place.source_workspace, thorough=thorough)
+
+    def clear(self) -> None:
+        """Take the copy out of the way."""
+        self.place.clear(self._target)

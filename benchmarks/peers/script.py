@@ -29,8 +29,7 @@ class NodeCapture:
         return self.place.repository("node") / "bundle.json"
 
     def prepare(self) -> None:
-        """Take both files of the round before out of the way."""
-        self.place.clear(self.sandbox_bundle)
+        """Take the copy on the host out of the way, which a restore may have used since."""
         self.place.clear(self.host_bundle)
 
     def run(self) -> Sample:
@@ -47,6 +46,10 @@ class NodeCapture:
         if size_bytes * 3 < self.place.tree.data_bytes * 4:
             raise BenchError(f"{self.host_bundle} is too small to hold the {self.place.tree.name}")
 
+    def clear(self) -> None:
+        """Take the scratch file in the sandbox out of the way."""
+        self.place.clear(self.sandbox_bundle)
+
 
 @dataclass(frozen=True)
 class NodeRestore:
@@ -62,11 +65,11 @@ class NodeRestore:
     def prepare(self) -> None:
         """Leave an older session in the target, and a bundle on the host."""
         self.place.age_target()
-        self.place.clear(self._sandbox_bundle)
         capture = NodeCapture(self.place)
         if not capture.host_bundle.exists():
             capture.prepare()
             capture.run()
+            capture.clear()
 
     def run(self) -> Sample:
         """Restore once."""
@@ -84,3 +87,8 @@ class NodeRestore:
     def check(self, *, thorough: bool) -> None:
         """Compare the restored session with the tree."""
         self.place.check_target(thorough=thorough)
+
+    def clear(self) -> None:
+        """Take the restored session and the bundle beside it out of the way."""
+        self.place.clear_target()
+        self.place.clear(self._sandbox_bundle)

@@ -23,7 +23,6 @@ class Stream:
 
     def prepare(self) -> None:
         """Leave an empty directory to unpack into."""
-        self.place.clear(self._target)
         self._target.mkdir()
 
     def run(self) -> Sample:
@@ -33,3 +32,7 @@ class Stream:
     def check(self, *, thorough: bool) -> None:
         """Compare what was unpacked with the tree."""
         check_session(self._target, self.place.tree, cwd=self.place.source_workspace, thorough=thorough)
+
+    def clear(self) -> None:
+        """Take what was unpacked out of the way."""
+        self.place.clear(self._target)
