@@ -100,7 +100,7 @@ class Tree:
         self._profile = profile
         self._folders = folders
         self._session = session.directory(b"")
-        self._held = session.directory(b"")
+        self._held: Directory | None = None
         self._held_path = b""
 
     def __enter__(self) -> Self:
@@ -113,7 +113,8 @@ class Tree:
 
     def close(self) -> None:
         """Let go of all descriptors; a second call does nothing."""
-        self._held.close()
+        if self._held is not None:
+            self._held.close()
         self._session.close()
 
     @property
@@ -130,7 +131,7 @@ class Tree:
         """
         folder, _, name = pin.path.rpartition(b"/")
         try:
-            # A pinned name is one plain segment: no need for the checks of Directory.file, which would cost as much again.
+            # A pinned name is one plain segment: the checks of Directory.file would cost as much as the open itself.
             fd = os.open(name, FILE_FLAGS, dir_fd=self._hold(folder))
         except OSError as error:
             raise self._failure(pin, error) from None
@@ -238,9 +239,10 @@ class Tree:
 
     def _hold(self, folder: bytes) -> int:
         """Return the descriptor of a folder, which stays open until another one is asked for."""
-        if folder != self._held_path:
+        if self._held is None or folder != self._held_path:
             opened = self._session.directory(folder)
-            self._held.close()
+            if self._held is not None:
+                self._held.close()
             self._held, self._held_path = opened, folder
         return self._held.fd
 
