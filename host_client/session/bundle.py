@@ -12,8 +12,8 @@ directions.
 
 from __future__ import annotations
 
-from host_client.session.bundle_reader import SavedBundle
+from host_client.session.bundle_reader import SavedBundle, read_identity
 from host_client.session.bundle_writer import BundleWriter
 from host_client.session.folder import Folder
 
-__all__ = ["BundleWriter", "Folder", "SavedBundle"]
+__all__ = ["BundleWriter", "Folder", "SavedBundle", "read_identity"]

@@ -1,0 +1,239 @@
+"""Conversations whose CLI keeps a directory per session: kept on the host as bundle JSON v1.
+
+The one rule: what a record names has been verified end to end, and a failure leaves the host's file as it was.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from host_client.errors import ConfigurationError, SessionError, WorkspaceError, printable
+from host_client.sandbox.place import Place
+from host_client.sandbox.task import in_thread
+from host_client.session.bundle import Folder, SavedBundle
+from host_client.stores import local
+from host_client.stores.contract import ConversationRecord, RestoreOutcome
+from host_client.stores.keeping import keep
+from sandbox_api.limits import Limits
+from sandbox_api.names import check_conversation_id
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from host_client.stores.context import ConversationContext
+    from host_client.stores.profile import SessionBundleProfile
+    from sandbox_api.profile import Profile
+
+STEPS = (".outpost", "conversations")
+"""From the repository or conversation home to the folders of the formats."""
+
+
+class SessionBundleConversations:
+    """The `NativeConversationStore` of one session-directory format.
+
+    Args:
+        profile: What the CLI's session directory is.
+
+    Attributes:
+        format: Name of the format.
+        profile: The profile as plain data, as daemons take it.
+    """
+
+    def __init__(self, profile: SessionBundleProfile) -> None:
+        self.profile: Profile = profile.compile()
+        self.format: str = self.profile.format
+
+    def directory(self, context: ConversationContext) -> Path:
+        """Return the host directory that keeps the format's conversations.
+
+        Raises:
+            ConfigurationError: `invalid_argument`: the context names neither repository nor conversation home.
+        """
+        return context.base.joinpath(*STEPS, self.format)
+
+    def destination(self, conversation_id: str, context: ConversationContext) -> Path:
+        """Return the host file that keeps one conversation.
+
+        Raises:
+            ConfigurationError: `invalid_id`, `invalid_argument`.
+        """
+        return self.directory(context) / f"{check_conversation_id(conversation_id)}.json"
+
+    async def locate(self, conversation_id: str, context: ConversationContext) -> ConversationRecord:
+        """Find the saved bundle, verify it whole and run the format's `validate` hook on it.
+
+        When none is saved, a session of that id in the user's own CLI home on this host is captured and saved, so
+        that a conversation that began outside can go on. A private daemon does both; nothing in the CLI home changes.
+
+        Raises:
+            SessionError: `not_found`: neither is there; `corrupt`, `digest_mismatch`, `unsafe_name`,
+                `missing_required`, `invalid`, `hook_*`: the saved file is wrong, and stays as it is; those of `capture`
+                for the user's own session.
+            ConfigurationError: `invalid_id`, `invalid_argument`.
+            LimitError: `max_bytes`, `max_files`.
+            WorkspaceError: `unsafe_path`: a link below the conversation home.
+        """
+        host_path = self.destination(conversation_id, context)
+        saved = await in_thread(self._open, conversation_id, context)
+        if saved is not None:
+            try:
+                return await self._validated(saved, context.effective_limits)
+            finally:
+                saved.close()
+        try:
+            async with local.user_home(self.profile, context) as adopting:
+                return await self.capture(conversation_id, adopting)
+        except SessionError as error:
+            if error.reason != "not_found":
+                raise
+            raise SessionError(
+                "not_found",
+                f"no {self.format} conversation {conversation_id} is saved at {printable(str(host_path))}, "
+                f"and this host's {self.format} has none",
+                hint="capture it first, or give the directory that has it",
+                facts={"path": str(host_path)},
+            ) from None
+
+    async def validate(
+        self, host_path: Path, conversation_id: str, *, limits: Limits | None = None
+    ) -> ConversationRecord:
+        """Verify a bundle file wherever it lies, the format's `validate` hook included, and return its record.
+
+        Raises:
+            SessionError: `not_found`, and those of `locate` about a wrong file.
+            ConfigurationError: `invalid_id`.
+            LimitError: `max_bytes`, `max_files`.
+        """
+        check_conversation_id(conversation_id)
+        effective = limits or Limits()
+        saved = await in_thread(SavedBundle.open, host_path, self.profile, conversation_id, effective)
+        try:
+            return await self._validated(saved, effective)
+        finally:
+            saved.close()
+
+    async def capture(self, conversation_id: str, context: ConversationContext) -> ConversationRecord:
+        """Copy one session out of the sandbox, verify it and keep it on the host.
+
+        What the saved file has already is not sent again. The record is returned only after every content matches its
+        digest and all of them the digest that the daemon committed to. When the saved file has that digest already it
+        is left untouched. On failure or cancel it is as before, and nothing in the sandbox changes in any case.
+
+        Raises:
+            SessionError: `not_found`, `ambiguous`, `symlink`, `special_file`, `unsafe_name`, `changed` (after
+                `context.retries` further attempts), `missing_required`, `empty`, `invalid`, `live_database`, `hook_*`;
+                `protocol`, `incomplete`, `digest_mismatch`: the daemon broke its word.
+            ConfigurationError: `invalid_id`, `invalid_argument`.
+            LimitError: `max_bytes`, `max_files`, `max_depth`, `disk_full`, `read_only`.
+            WorkspaceError: `unsafe_path`: a link below the conversation home; `not_found`: there is no such directory.
+            UnavailableError: the daemon went away; safe to repeat.
+        """
+        host_path = self.destination(conversation_id, context)
+        started = time.perf_counter()
+        place = Place(self.profile, conversation_id, context.variables, context.follow_root_link)
+        kept = await keep(place, self._steps, context)
+        captured = kept.captured
+        return ConversationRecord(
+            format=self.format,
+            conversation_id=conversation_id,
+            path=host_path,
+            digest=captured.digest.hex(),
+            files_count=len(captured.entries),
+            bytes_count=sum(entry.size for entry in captured.entries),
+            source=captured.source,
+            received_bytes=captured.received_bytes,
+            duration_seconds=time.perf_counter() - started,
+            left_out=captured.left_out,
+            left_out_count=captured.left_out_count,
+            in_use_pid=captured.in_use_pid,
+            unchanged=not kept.is_new,
+        )
+
+    async def restore(self, record: ConversationRecord, context: ConversationContext) -> RestoreOutcome:
+        """Put a kept session in place in the sandbox, relocated to its workspace, in one atomic step.
+
+        What the sandbox has already is not sent. Restoring what is there changes nothing and says so. An outcome is
+        returned only after the daemon's commit; on failure or cancel the sandbox has its old session.
+
+        Raises:
+            ConfigurationError: `format_mismatch`, `invalid_id`, `invalid_argument`, `invalid_bucket`, `owner`.
+            SessionError: `not_found`, `corrupt`, `digest_mismatch`: the saved file is gone, wrong, or no longer the
+                record's; `invalid`, `hook_*`.
+            ConflictError: `in_use`, `other_bucket`, `target_changed`, `busy`.
+            LimitError: any reason.
+            UnavailableError: the daemon went away; safe to repeat.
+        """
+        if record.format != self.format:
+            raise ConfigurationError(
+                "format_mismatch",
+                f"a record of the format {printable(record.format)!r} cannot be restored as {self.format!r}",
+                hint="restore it with the store of its own format",
+            )
+        conversation_id = check_conversation_id(record.conversation_id)
+        sandbox = context.connected
+        started = time.perf_counter()
+        saved = await in_thread(SavedBundle.open, record.path, self.profile, conversation_id, context.effective_limits)
+        try:
+            if saved.digest.hex() != record.digest:
+                raise SessionError(
+                    "digest_mismatch",
+                    f"the saved bundle {printable(str(record.path))} is no longer the one of the record",
+                    hint="locate the conversation again",
+                )
+            restored = await sandbox.bundles.restore(
+                Place(self.profile, conversation_id, context.variables, context.follow_root_link),
+                saved,
+                limits=context.limits,
+                full_durability=context.is_durable,
+                owner=context.owner,
+                force=context.force,
+                progress=context.progress,
+            )
+        finally:
+            saved.close()
+        return RestoreOutcome(
+            format=self.format,
+            conversation_id=conversation_id,
+            target=restored.target,
+            unchanged=restored.unchanged,
+            recovery=restored.recovery,
+            digest=restored.digest.hex(),
+            files_count=restored.files_count,
+            bytes_count=restored.bytes_count,
+            sent_bytes=restored.sent_bytes,
+            relocated=restored.relocated,
+            not_atomic=restored.not_atomic,
+            duration_seconds=time.perf_counter() - started,
+        )
+
+    @property
+    def _steps(self) -> tuple[str, ...]:
+        return (*STEPS, self.format)
+
+    def _open(self, conversation_id: str, context: ConversationContext) -> SavedBundle | None:
+        """Open the saved bundle; None when there is none."""
+        host_path = self.destination(conversation_id, context)
+        try:
+            with Folder.open(context.base, self._steps, create=False) as folder:
+                return SavedBundle.open(
+                    host_path, self.profile, conversation_id, context.effective_limits, fd=folder.fd
+                )
+        except (SessionError, WorkspaceError) as error:
+            if error.reason != "not_found":
+                raise
+            return None
+
+    async def _validated(self, saved: SavedBundle, limits: Limits) -> ConversationRecord:
+        await in_thread(saved.verify)
+        if self.profile.validate:
+            await local.validate(self.profile, saved, limits)
+        return ConversationRecord(
+            format=self.format,
+            conversation_id=saved.conversation_id,
+            path=saved.host_path,
+            digest=saved.digest.hex(),
+            files_count=len(saved.entries),
+            bytes_count=sum(entry.size for entry in saved.entries),
+            source=saved.source,
+        )

@@ -1,0 +1,139 @@
+"""What a store of conversations is: it captures, locates and restores the conversations of one format.
+
+The one rule: a result exists only for what was verified end to end; a failure raises and returns nothing that could
+be resumed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path, PurePosixPath
+
+    from host_client.sandbox.place import LeftOut
+    from host_client.stores.context import ConversationContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationRecord:
+    """A conversation that is kept on the host, verified.
+
+    Attributes:
+        format: Its format.
+        conversation_id: Its id.
+        path: Its file on the host.
+        digest: SHA-256 of the whole content, in hex: the bundle digest.
+        files_count: Files of the session.
+        bytes_count: Sum of their sizes.
+        source: Path of the session in the sandbox it was captured from.
+        received_bytes: What the capture moved; 0 when the record was located.
+        duration_seconds: What the capture took; 0 when the record was located.
+        left_out: What the capture left out on purpose, at most 100 entries.
+        left_out_count: Number of all entries left out.
+        in_use_pid: Process that had the session open during the capture; 0: none is known.
+        unchanged: The file on the host had that content already and was left as it was.
+        reference: Where an archive keeps it; None: in no archive.
+    """
+
+    format: str
+    conversation_id: str
+    path: Path
+    digest: str
+    files_count: int
+    bytes_count: int
+    source: PurePosixPath
+    received_bytes: int = 0
+    duration_seconds: float = 0.0
+    left_out: Sequence[LeftOut] = ()
+    left_out_count: int = 0
+    in_use_pid: int = 0
+    unchanged: bool = False
+    reference: None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreOutcome:
+    """A conversation that is in place in a sandbox, committed by its daemon.
+
+    Attributes:
+        format: Its format.
+        conversation_id: Its id, by which the CLI resumes it.
+        target: The session directory.
+        unchanged: It was there already, byte for byte; nothing was changed.
+        recovery: Name of what was replaced, in the recovery folder of the CLI home; empty when nothing was.
+        digest: Bundle digest of what is in place, after relocation, in hex.
+        files_count: Files that are in place.
+        bytes_count: Sum of their sizes.
+        sent_bytes: What the restore moved.
+        relocated: Files that relocation changed, printable, at most 100.
+        not_atomic: For a moment no session was in place, since the file system cannot exchange directories.
+        duration_seconds: What the restore took.
+    """
+
+    format: str
+    conversation_id: str
+    target: PurePosixPath
+    unchanged: bool
+    recovery: str
+    digest: str
+    files_count: int
+    bytes_count: int
+    sent_bytes: int
+    relocated: Sequence[str]
+    not_atomic: bool
+    duration_seconds: float
+
+
+class ConversationStore(Protocol):
+    """Captures, locates and restores conversations.
+
+    Attributes:
+        format: Name of the format it keeps; None when it keeps several.
+    """
+
+    @property
+    def format(self) -> str | None:
+        """Return the format's name."""
+
+    async def locate(self, conversation_id: str, context: ConversationContext) -> ConversationRecord:
+        """Find the kept conversation of that id and verify it.
+
+        Raises:
+            SessionError: `not_found`, or what is wrong with what is kept.
+        """
+
+    async def capture(self, conversation_id: str, context: ConversationContext) -> ConversationRecord:
+        """Copy the conversation out of the sandbox, verify it and keep it.
+
+        On failure or cancel what was kept before is untouched, and nothing in the sandbox changes in any case.
+        """
+
+    async def restore(self, record: ConversationRecord, context: ConversationContext) -> RestoreOutcome:
+        """Put a kept conversation in place in the sandbox.
+
+        On failure or cancel the sandbox has its old session, and no outcome exists that could be resumed.
+
+        Raises:
+            ConfigurationError: `format_mismatch`: the record is of another format.
+        """
+
+
+class NativeConversationStore(ConversationStore, Protocol):
+    """A store that keeps one file per conversation on the host, in its CLI's own terms."""
+
+    @property
+    def format(self) -> str:
+        """Return the format's name."""
+
+    def directory(self, context: ConversationContext) -> Path:
+        """Return the host directory that keeps the conversations."""
+
+    def destination(self, conversation_id: str, context: ConversationContext) -> Path:
+        """Return the host file that keeps one conversation.
+
+        Raises:
+            ConfigurationError: `invalid_id`.
+        """

@@ -1,0 +1,112 @@
+"""One capture on its way to the host's file: what is held, what arrives, and the step that makes it visible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from host_client.errors import LimitError, SessionError
+from host_client.sandbox.task import in_thread, task_group
+from host_client.session.bundle import BundleWriter, Folder, SavedBundle
+
+if TYPE_CHECKING:
+    from asyncio import Task
+    from collections.abc import Sequence
+
+    from host_client.sandbox.place import Captured, Place
+    from host_client.stores.context import ConversationContext
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a capture verified, and whether the host's file was written or had all of it already."""
+
+    captured: Captured
+    is_new: bool
+
+
+async def keep(place: Place, steps: Sequence[str], context: ConversationContext) -> Kept:
+    """Capture a session into `<base>/<steps>/<id>.json`, again when it changed meanwhile.
+
+    On failure or cancel the file is as before and nothing is left beside it.
+
+    Args:
+        place: The session.
+        steps: From the context's base to the folder; created where missing.
+        context: Where and how.
+    """
+    folder = await in_thread(Folder.open, context.base, steps, create=True, durable=context.is_durable)
+    try:
+        left = context.retries
+        while True:
+            try:
+                return await _attempt(folder, place, context)
+            except SessionError as error:
+                if error.reason != "changed" or not left:
+                    raise
+            left -= 1
+    finally:
+        folder.close()
+
+
+async def _attempt(folder: Folder, place: Place, context: ConversationContext) -> Kept:
+    previous = await in_thread(_open_previous, folder, place, context)
+    if previous is None:
+        return await _capture(folder, place, context)
+    try:
+        async with task_group() as group:
+            # While the daemon looks at the session, so that on two processors it costs no time.
+            verifying = group.create_task(in_thread(_is_sound, previous))
+            return await _capture(folder, place, context, previous, verifying)
+    except SessionError:
+        if await in_thread(_is_sound, previous):
+            raise
+    finally:
+        previous.close()
+    # The file on the host is damaged: nothing of it is taken over.
+    return await _capture(folder, place, context)
+
+
+async def _capture(
+    folder: Folder,
+    place: Place,
+    context: ConversationContext,
+    previous: SavedBundle | None = None,
+    verifying: Task[bool] | None = None,
+) -> Kept:
+    writer = BundleWriter(
+        folder, place.profile.format, place.conversation_id, previous=previous, durable=context.is_durable
+    )
+    try:
+        captured = await context.connected.bundles.capture(
+            place,
+            writer,
+            limits=context.limits,
+            skip_links=context.skip_links,
+            held=previous.entries if previous else (),
+            progress=context.progress,
+        )
+        if verifying is not None:
+            await verifying
+        return Kept(captured, await in_thread(writer.finish, captured.digest))
+    finally:
+        await in_thread(writer.abort)
+
+
+def _open_previous(folder: Folder, place: Place, context: ConversationContext) -> SavedBundle | None:
+    """Open the saved file, or return None when there is none that can be used."""
+    host_path = folder.host_path / f"{place.conversation_id}.json"
+    try:
+        return SavedBundle.open(host_path, place.profile, place.conversation_id, context.effective_limits, fd=folder.fd)
+    except (SessionError, LimitError) as error:
+        if error.reason == "descriptors":
+            raise
+        return None
+
+
+def _is_sound(previous: SavedBundle) -> bool:
+    try:
+        previous.verify()
+    except SessionError:
+        return False
+    return True
