@@ -1,0 +1,169 @@
+"""One restore in progress, as its journal file tells it.
+
+The file is named by a random number and so is the staging directory. Its lines are JSON objects, added as the restore
+goes on; a last line that a crash tore does not count, and what it would have said had not been relied on yet. The
+living daemon holds a lock on the file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from sandbox_agent.core.recovery_entry import is_entry_name
+from sandbox_api.names import CONVERSATION_ID, STAGING_PREFIX, path_problem
+
+if TYPE_CHECKING:
+    from sandbox_agent.core.paths import Directory
+
+VERSION = 1
+FILE_NAME = re.compile(r"([0-9a-f]{32})\.json", re.ASCII)
+_MAX_FILE_BYTES = 64 << 10
+_CREATE_FLAGS = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a journal file tells.
+
+    Attributes:
+        cli_home: Absolute path of the CLI home.
+        parent: Folder of the session below it; the staging directory is beside the session.
+        conversation_id: Name of the session directory.
+        recovery: Name of the recovery entry that the old session becomes; empty when there is none.
+        staging_inode: Inode of the staging directory; 0 while that was not written yet.
+        old_inode: Inode of the old session; 0 likewise.
+        is_replacing: Whether the old session is set aside first, since the file system cannot exchange directories.
+    """
+
+    cli_home: bytes
+    parent: bytes
+    conversation_id: str
+    recovery: str = ""
+    staging_inode: int = 0
+    old_inode: int = 0
+    is_replacing: bool = False
+
+
+class Intent:
+    """An open, locked journal file.
+
+    Args:
+        journal: The journal's directory.
+        key: Its random number, 32 hex digits.
+        fd: Its descriptor, which this object owns.
+    """
+
+    def __init__(self, journal: Directory, key: str, fd: int) -> None:
+        self._journal = journal
+        self._fd = fd
+        self._file_name = f"{key}.json".encode()
+        self.staging_name = f"{STAGING_PREFIX}{key}".encode()
+
+    @classmethod
+    def create(cls, journal: Directory) -> Intent:
+        """Create an empty file under a new name, locked."""
+        while True:
+            key = uuid4().hex
+            intent = cls(journal, key, journal.file(f"{key}.json".encode(), _CREATE_FLAGS))
+            os.fchmod(intent._fd, 0o600)
+            fcntl.flock(intent._fd, fcntl.LOCK_EX)
+            if os.fstat(intent._fd).st_nlink:
+                return intent
+            intent.close()  # another daemon's sweep met it before it was locked
+
+    @classmethod
+    def take_over(cls, journal: Directory, name: bytes) -> Intent | None:
+        """Lock the file that a dead daemon left; None when it is held, gone, or not such a file."""
+        matched = FILE_NAME.fullmatch(os.fsdecode(name))
+        if matched is None:
+            return None
+        try:
+            intent = cls(journal, matched[1], journal.file(name, os.O_RDWR | os.O_APPEND))
+        except OSError:
+            return None  # a link or worse: the sandbox made it, and nobody needs it
+        status = os.fstat(intent._fd)
+        # A file that another user made is not ours, whatever it says.
+        if status.st_uid == os.geteuid() and status.st_nlink and _lock(intent._fd):
+            return intent
+        intent.close()
+        return None
+
+    def write(self, *, durable: bool, **fields: str | int) -> None:
+        """Add a line.
+
+        Args:
+            durable: Whether it must survive a power loss when this returns.
+            fields: What the line says, in the names of `Record`.
+        """
+        os.write(self._fd, json.dumps(fields).encode() + b"\n")
+        if durable:
+            os.fsync(self._fd)
+            os.fsync(self._journal.fd)
+
+    def read(self) -> Record | None:
+        """Return what the file tells; None when it tells nothing that can be acted on."""
+        data = os.pread(self._fd, _MAX_FILE_BYTES, 0)
+        fields: dict[str, object] = {}
+        for line in data.split(b"\n")[:-1]:
+            try:
+                told = json.loads(line)
+            except (ValueError, RecursionError):
+                return None
+            if not isinstance(told, dict):
+                return None
+            fields |= told
+        return _checked(fields)
+
+    def end(self) -> None:
+        """Remove the file: nothing is left to finish."""
+        os.unlink(self._file_name, dir_fd=self._journal.fd)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file and its lock, leaving it to the next sweep."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def _lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    # The daemon that held it may have removed it a moment ago.
+    return os.fstat(fd).st_nlink > 0
+
+
+def _checked(fields: dict[str, object]) -> Record | None:
+    """Return the record when every field could have been written by a restore.
+
+    The state directory is in the sandbox's reach. What passes here still only names things below the roots, and the
+    sweep opens each step of the way without following links.
+    """
+    texts = [fields.get(name, "") for name in ("cli_home", "parent", "conversation_id", "recovery")]
+    numbers = [fields.get(name, 0) for name in ("staging_inode", "old_inode")]
+    if fields.get("version") != VERSION or not all(isinstance(text, str) for text in texts):
+        return None
+    if not all(isinstance(number, int) and number >= 0 for number in numbers):
+        return None
+    cli_home, parent, conversation_id, recovery = (str(text) for text in texts)
+    if path_problem(os.fsencode(parent)) or not CONVERSATION_ID.fullmatch(conversation_id):
+        return None
+    if recovery and not is_entry_name(recovery, conversation_id):
+        return None
+    return Record(
+        os.fsencode(cli_home),
+        os.fsencode(parent),
+        conversation_id,
+        recovery,
+        int(str(numbers[0])),
+        int(str(numbers[1])),
+        is_replacing=fields.get("phase") == "replace",
+    )

@@ -1,0 +1,78 @@
+"""Note what is staged where, so that the next start finishes or removes it after a crash.
+
+The one rule: nothing is staged that is not noted, and a note goes only when nothing of it is left.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from sandbox_agent.core.intent import FILE_NAME, VERSION, Intent
+from sandbox_agent.core.sweep import finish
+from sandbox_api.errors import OutpostError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sandbox_agent.core.intent import Record
+    from sandbox_agent.core.paths import Directory, Roots
+
+
+class Journal:
+    """A held private directory with one file for each restore in progress.
+
+    Several daemons may share it: a file whose daemon lives is locked, and left alone by the others.
+
+    Args:
+        directory: The daemon's state directory; not closed by this object.
+    """
+
+    def __init__(self, directory: Directory) -> None:
+        self.directory = directory
+
+    def begin(self, record: Record, *, durable: bool) -> Intent:
+        """Note that a restore is about to stage; the caller ends or closes the intent.
+
+        Args:
+            record: Where; what is not known yet is left empty, and added with `Intent.write`.
+            durable: Whether the note must survive a power loss.
+        """
+        intent = Intent.create(self.directory)
+        try:
+            intent.write(
+                durable=durable,
+                version=VERSION,
+                cli_home=os.fsdecode(record.cli_home),
+                parent=os.fsdecode(record.parent),
+                conversation_id=record.conversation_id,
+            )
+        except BaseException:
+            intent.end()
+            raise
+        return intent
+
+    def sweep(self, roots: Roots) -> list[str]:
+        """Finish or remove what dead daemons left; return what was done, for the log.
+
+        What cannot be finished now is told and left for the next sweep.
+        """
+        told: list[str] = []
+        for intent in self._dead():
+            record = intent.read()
+            if record is None:
+                intent.end()
+                continue
+            try:
+                told.append(finish(roots, record, intent.staging_name))
+            except (OSError, OutpostError) as error:
+                intent.close()
+                told.append(f"left {printable(intent.staging_name)} in {printable(record.cli_home)}: {error}")
+            else:
+                intent.end()
+        return told
+
+    def _dead(self) -> Iterator[Intent]:
+        for name in self.directory.names():
+            if FILE_NAME.fullmatch(os.fsdecode(name)) and (intent := Intent.take_over(self.directory, name)):
+                yield intent
