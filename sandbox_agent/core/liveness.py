@@ -32,7 +32,7 @@ def in_use_pid(session: Directory, profile: Profile) -> int:
     for name in session.names():
         matched = profile.lock.search(os.fsdecode(name))
         digits = matched.group("pid") if matched else None
-        if not digits or not digits.isdecimal() or len(digits) > len(str(_MAX_PID)):
+        if not digits or not (digits.isascii() and digits.isdecimal()) or len(digits) > len(str(_MAX_PID)):
             continue
         try:
             status = session.stat(name)
