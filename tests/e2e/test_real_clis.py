@@ -4,90 +4,18 @@ The CLIs are the vendors' own, run offline against a stub model that shows what 
 `outpost` command and the daemon it starts. Run by `make test-clis`.
 """
 
-import json
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import pytest
 
-from e2e.clis.install import UnavailableError
-from e2e.clis.program import Copilot, Kimi, Program
+from e2e.clis.carry import Sandbox, carry
+from e2e.clis.program import Copilot, Program
+from e2e.clis.terminal import Terminal
 from support.stub_model import StubModel
 from support.stub_model.conversation import Message, Request, said_by_user
 
 pytestmark = [pytest.mark.clis, pytest.mark.timeout(900)]
-
-OUTPOST = Path(sys.executable).with_name("outpost")
-OUTPOST_SECONDS = 60
-
-
-@dataclass(frozen=True)
-class Sandbox:
-    """A home and a workspace of one machine."""
-
-    home: Path
-    workspace: Path
-
-    @property
-    def target(self) -> str:
-        """Name it as the command line does."""
-        return f"local:{self.home},{self.workspace}"
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Iterator[StubModel]:
-    """Serve the stub model for one test."""
-    with StubModel(tmp_path / "requests.jsonl") as serving:
-        yield serving
-
-
-@pytest.fixture(params=[Copilot, Kimi], ids=lambda program: program.name)
-def program(request: pytest.FixtureRequest, model: StubModel) -> Program:
-    """Provide each CLI, or say why it cannot be had here."""
-    try:
-        made: Program = request.param(model.url)
-    except UnavailableError as reason:
-        pytest.skip(f"{request.param.name} cannot be installed here: {reason}")
-    return made
-
-
-@pytest.fixture
-def sandboxes(tmp_path: Path, program: Program) -> tuple[Sandbox, Sandbox]:
-    """Make two places that share nothing but the machine; the second is longer and has a space in its name."""
-    made = []
-    for place in ("a", "another place/further down"):
-        sandbox = Sandbox(tmp_path / place / "home", tmp_path / place / "code/demo-app")
-        sandbox.home.mkdir(parents=True)
-        sandbox.workspace.mkdir(parents=True)
-        subprocess.run(["git", "init", "--quiet", str(sandbox.workspace)], check=True, env={"PATH": "/usr/bin:/bin"})
-        program.configure(sandbox.home)
-        made.append(sandbox)
-    return made[0], made[1]
-
-
-def outpost(*arguments: str) -> dict[str, Any]:
-    """Run our command as a script would, and read its result."""
-    command = [str(OUTPOST), *arguments, "--json"]
-    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=OUTPOST_SECONDS, check=False
-    )
-    assert done.returncode == 0, f"{command}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
-
-
-def carry(program: Program, conversation_id: str, source: Sandbox, target: Sandbox, repository: Path) -> Sequence[str]:
-    """Move the conversation with our command; return the command that resumes it."""
-    outpost("capture", source.target, program.name, conversation_id, "--repository", str(repository))
-    restored = outpost("restore", target.target, program.name, conversation_id, "--repository", str(repository))
-    assert not restored["unchanged"]
-    resume: Sequence[str] = restored["resume"]
-    return resume
 
 
 def turn_of(request: Request, prompt: str) -> Sequence[Message]:
@@ -135,3 +63,41 @@ def test_a_conversation_goes_on_elsewhere_and_comes_back(
         check_resumed(model.requests()[before:], history, target, source)
         assert (target.workspace / f"moved-{number}.txt").read_text() == f"{number}\n"
         assert not (source.workspace / f"moved-{number}.txt").exists()
+
+
+@pytest.mark.parametrize("program", [Copilot], indirect=True, ids=["copilot"])
+def test_copilot_takes_back_a_change_of_before_the_move(
+    program: Program, sandboxes: tuple[Sandbox, Sandbox], tmp_path: Path
+) -> None:
+    """The rewind index fits the new place: its paths, their hex forms and the keys made from them.
+
+    With any of them left as it was, Copilot takes the file for one that the user has edited, and leaves it.
+    """
+    first, second = sandboxes
+    conversation_id = program.turn(first.home, first.workspace, "please remember alpha")
+    resume = program.resume_command(conversation_id, PurePosixPath(first.workspace))
+    program.turn(first.home, first.workspace, "then RUN{echo one > made.txt}", resume=resume)
+    (second.workspace / "made.txt").write_bytes((first.workspace / "made.txt").read_bytes())
+    resume = carry(program, conversation_id, first, second, tmp_path / "repository")
+
+    command = [*program.executable(), *resume[1:], "--allow-all"]
+    environment = program.environment(second.home)
+    del environment["CI"]
+    with Terminal(command, environment, second.workspace) as terminal:
+        terminal.wait_for("Do you trust the files in this folder?")
+        terminal.type("\r")
+        terminal.wait_for("help")
+        terminal.type("/rewind")
+        terminal.wait_for("/rewind")
+        terminal.type("\r")
+        terminal.wait_for("Rewind to a previous point")
+        terminal.type("\r")
+        terminal.wait_for("Conversation + files")
+        terminal.type("\x1b[B")
+        terminal.wait_for("❯ Conversation + files")
+        terminal.type("\r")
+        terminal.wait_for("Enter Restore")
+        terminal.type("\r")
+        terminal.wait_for("restored 1 file(s)")
+    assert not (second.workspace / "made.txt").exists()
+    assert (first.workspace / "made.txt").exists()

@@ -67,8 +67,9 @@ class Program(ABC):
         printed = self._run([*self.executable(), *resume[1:], *self.flags(prompt)], home, workspace)
         return self.conversation_id(list(_objects(printed)))
 
-    def _run(self, command: Sequence[str], home: Path, workspace: Path) -> str:
-        environment = {
+    def environment(self, home: Path) -> dict[str, str]:
+        """Give everything the CLI sees, and nothing of the machine's own."""
+        return {
             "HOME": str(home),
             "PATH": os.pathsep.join([*map(str, self.path), "/usr/local/bin", "/usr/bin", "/bin"]),
             "LANG": "C.UTF-8",
@@ -76,10 +77,12 @@ class Program(ABC):
             "CI": "true",
             **self.variables(),
         }
+
+    def _run(self, command: Sequence[str], home: Path, workspace: Path) -> str:
         process = subprocess.Popen(
             command,
             cwd=workspace,
-            env=environment,
+            env=self.environment(home),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
