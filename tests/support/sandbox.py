@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from sandbox_agent.core.paths import Roots
+from sandbox_agent.core.paths import Directory, Roots
 from sandbox_agent.core.sandbox import Place, Sandbox
+from sandbox_agent.core.walk import walk
 from sandbox_api.limits import Limits
 from sandbox_api.profile import Profile
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sandbox_agent.core.journal import Journal
+    from sandbox_agent.core.tree import Tree
 
 ID = "id-1"
 
@@ -69,3 +71,14 @@ def write(directory: Path, files: Mapping[str, bytes]) -> None:
     for path, content in files.items():
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
         (directory / path).write_bytes(content)
+
+
+@contextmanager
+def walked(
+    path: Path, profile: Profile = FLAT, *, limits: Limits | None = None, skip_links: bool = False
+) -> Iterator[Tree]:
+    """Walk a directory and hold its tree."""
+    with Directory(os.open(path, os.O_RDONLY), os.fsencode(path)) as session:
+        tree = walk(session, profile, limits or Limits(), skip_links=skip_links)
+    with tree:
+        yield tree
