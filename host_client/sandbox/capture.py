@@ -14,7 +14,7 @@ from host_client.sandbox import reply
 from host_client.sandbox.place import Captured, LeftOut
 from host_client.sandbox.progress import Progress
 from sandbox_api.framing import PayloadCheck, Sections
-from sandbox_api.manifest import DIGEST_BYTES, bundle_digest, check_entries
+from sandbox_api.manifest import DIGEST_BYTES, Entry, bundle_digest, check_entries
 from sandbox_api.v1 import bundle_pb2
 from sandbox_api.wire import unpack_manifest
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import PurePosixPath
 
     from sandbox_api.limits import Limits
-    from sandbox_api.manifest import Entry
 
 MAX_HELD_BYTES = 3 << 20
 """Most bytes of a request that name files the host holds."""
@@ -90,6 +89,7 @@ class Reception:
         self._sections: Sections | None = None
         self._sent: list[int] = []
         self._digest = bytearray()
+        self._digests: dict[int, bytes] = {}
         self._captured: Captured | None = None
         self.progress = Progress(0, 0, 0, 0)
 
@@ -188,7 +188,7 @@ class Reception:
                 sha256 = bytes(self._digest)
                 self._digest.clear()
                 self._sink.end(index, sha256)
-                self._entries[index] = replace(self._entries[index], sha256=sha256, from_offset=0)
+                self._digests[index] = sha256
                 files_count += 1
         self.progress = replace(self.progress, files_count=files_count, bytes_count=bytes_count)
 
@@ -196,7 +196,10 @@ class Reception:
         self._payload.finish(trailer.payload.size)
         if self._sections is None or self._payload.size != self._require_header().payload_bytes:
             raise SessionError("incomplete", f"the capture ended after {self._payload.size} bytes of its payload")
-        entries = [replace(entry, from_offset=0) for entry in self._entries]
+        entries = [
+            Entry(entry.path, entry.size, self._digests.get(index, entry.sha256))
+            for index, entry in enumerate(self._entries)
+        ]
         if bundle_digest(entries) != trailer.payload.sha256:
             raise SessionError("digest_mismatch", "the bundle does not have the digest its trailer says")
         if len(trailer.left_out) > min(MAX_LEFT_OUT_COUNT, trailer.left_out_count):

@@ -8,16 +8,19 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import grpc
+import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from host_client.errors import SessionError, UnavailableError
 from host_client.sandbox.channel import failure_of, open_channel, translated
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from types import TracebackType
     from typing import Self
 
-    import grpc.aio
+    from host_client.errors import OutpostError
 
 STALL_SECONDS = 60.0
 """Longest silence of a daemon in the middle of a call."""
@@ -32,6 +35,8 @@ class Stream(Generic[R]):
         self, call: grpc.aio.StreamStreamCall[bytes, bytes], response: type[R], target: str, stall_seconds: float
     ) -> None:
         self._call = call
+        self._end: tuple[grpc.StatusCode, Any] | None = None
+        call.add_done_callback(self._note_end)
         self._response = response
         self._target = target
         self._stall_seconds = stall_seconds
@@ -69,8 +74,8 @@ class Stream(Generic[R]):
             async with asyncio.timeout(self._stall_seconds):
                 try:
                     await self._call.write(message.SerializeToString())
-                except asyncio.InvalidStateError:
-                    await self._raise_end()
+                except (asyncio.InvalidStateError, grpc.aio.AioRpcError):
+                    raise await self._reported() from None
 
     async def finish_writing(self) -> None:
         """Tell the daemon that nothing more comes."""
@@ -103,11 +108,16 @@ class Stream(Generic[R]):
         """Return the failure of a call that ended with success before it was complete."""
         return UnavailableError("unreachable", f"the daemon at {self._target} ended the call before it was complete")
 
-    async def _raise_end(self) -> None:
-        code = await self._call.code()
-        if code.value[0]:
-            raise failure_of(code, await self._call.trailing_metadata(), self._target)
-        raise self.cut()
+    async def _reported(self) -> OutpostError:
+        code, metadata = self._end or (await self._call.code(), await self._call.trailing_metadata())
+        if code is grpc.StatusCode.OK:
+            return self.cut()
+        return failure_of(code, metadata, self._target)
+
+    def _note_end(self, call: Any) -> None:
+        # A write that meets the end of the call replaces the daemon's status by one of gRPC's (measured, grpcio 1.85),
+        # so it is kept as soon as it is there. It is there: these coroutines return at once.
+        self._end = (_returned(call.code()), _returned(call.trailing_metadata()))
 
 
 class Connection:
@@ -169,6 +179,16 @@ def decoded(response: type[R], data: bytes) -> R:
         return response.FromString(data)
     except DecodeError:
         raise SessionError("protocol", "the daemon sent a message that cannot be decoded") from None
+
+
+def _returned(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Return the result of a coroutine that has nothing to wait for."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    coroutine.close()
+    raise RuntimeError("the coroutine waits")
 
 
 def _path(method: str) -> str:
