@@ -66,6 +66,20 @@ def test_a_conversation_goes_on_elsewhere_and_comes_back(
 
 
 @pytest.mark.parametrize("program", [Copilot], indirect=True, ids=["copilot"])
+def test_copilot_finds_the_new_workspace_by_itself(
+    program: Program, sandboxes: tuple[Sandbox, Sandbox], tmp_path: Path
+) -> None:
+    """Resumed from anywhere and without `-C`, it goes to the recorded directory: that is the new one, not the old."""
+    first, second = sandboxes
+    conversation_id = program.turn(first.home, first.workspace, "please remember alpha")
+    carry(program, conversation_id, first, second, tmp_path / "repository")
+    resume = ["copilot", "--resume", conversation_id]
+    program.turn(second.home, second.home, "then RUN{echo here > here.txt}", resume=resume)
+    assert (second.workspace / "here.txt").read_text() == "here\n"
+    assert not (first.workspace / "here.txt").exists()
+
+
+@pytest.mark.parametrize("program", [Copilot], indirect=True, ids=["copilot"])
 def test_copilot_takes_back_a_change_of_before_the_move(
     program: Program, sandboxes: tuple[Sandbox, Sandbox], tmp_path: Path
 ) -> None:
