@@ -20,6 +20,8 @@ def main() -> int:
         if isinstance(config, HealthcheckConfig):
             return _healthcheck(config)
         log.set_up(as_json=config.log_format == "json", debug=config.debug)
+        # gRPC's core writes to stderr by itself; what it would say of closing connections does not belong into our log.
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
         # Not at the top: gRPC takes longer to load than the other commands to run.
         from sandbox_agent.server import serve  # noqa: PLC0415
 

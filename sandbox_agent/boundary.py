@@ -85,7 +85,7 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # no para
             except Exception as error:  # noqa: BLE001  the boundary is where everything ends
                 failure = _failure(error, call_id)
                 outcome = f"{failure.code}/{failure.reason}"
-                log.debug("failure", call=call_id, message=failure.message)
+                _tell(failure, error, call_id)
                 return await _abort(context, failure)
             finally:
                 seconds = f"{time.monotonic() - began:.3f}"
@@ -95,6 +95,14 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # no para
                     self._idle.set()
 
         return run
+
+
+def _tell(failure: OutpostError, error: Exception, call_id: str) -> None:
+    log.debug("failure", call=call_id, message=failure.message)
+    for note in getattr(error, "__notes__", ()):
+        # What failed while cleaning up after the error.
+        log.warning("something may be left behind", call=call_id)
+        log.debug("note", call=call_id, text=note)
 
 
 def _failure(error: Exception, call_id: str) -> OutpostError:

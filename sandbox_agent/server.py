@@ -18,6 +18,7 @@ from sandbox_agent import VERSION, log
 from sandbox_agent.boundary import Boundary
 from sandbox_agent.core.paths import Roots
 from sandbox_agent.core.sandbox import Sandbox
+from sandbox_agent.core.state import StateJournal
 from sandbox_agent.errors import from_os
 from sandbox_agent.listen import Address, SocketClaim, read_address
 from sandbox_agent.services.bundle import BundleService
@@ -115,11 +116,7 @@ def _open_sandbox(config: ServeConfig) -> Iterator[Sandbox]:
             f"{printable(error.filename)!r} cannot be a root: {error.strerror}",
             hint="--home, --workspace and --root name directories that exist",
         ) from None
-    journal = open_journal(config.state)
-    if isinstance(journal, UnusableJournal):
-        log.warning(
-            "no state folder, restores will be refused", reason=f"{journal.reason.code}/{journal.reason.reason}"
-        )
+    journal = StateJournal(config.state)
     try:
         yield Sandbox(
             roots=roots,

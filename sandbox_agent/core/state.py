@@ -16,7 +16,6 @@ from sandbox_agent.core.paths import Directory
 from sandbox_api.errors import WorkspaceError, printable
 
 if TYPE_CHECKING:
-    from sandbox_agent.core.intent import Intent, Record
     from sandbox_agent.core.paths import Roots
 
 
@@ -29,42 +28,38 @@ class StateJournal(Journal):
 
     def __init__(self, path: bytes) -> None:
         self._path = path
-        self._journal: Journal | None = None
+        self._opened: Directory | None = None
         self._lock = threading.Lock()
 
-    def begin(self, record: Record, *, durable: bool) -> Intent:
-        """Note that a restore is about to stage, in the folder, which is created, 0700, when it is missing.
+    @property
+    def directory(self) -> Directory:  # type: ignore[override]  # nobody sets it on a journal
+        """The folder, which is created, 0700, when it is missing.
 
         Raises:
             WorkspaceError: `access`: others may write to the folder.
             OSError: it cannot be made or opened, for example in a read-only home.
         """
         with self._lock:
-            if self._journal is None:
+            if self._opened is None:
                 os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
                 with suppress(FileExistsError):
                     os.mkdir(self._path, 0o700)
-                self._journal = Journal(self._open())
-        return self._journal.begin(record, durable=durable)
+                self._opened = self._open()
+            return self._opened
 
     def sweep(self, roots: Roots) -> list[str]:
-        """Finish or remove what dead daemons left; return what was done, for the log.
+        """Finish or remove what dead daemons left; return what was done, for the log. No folder: nothing was left.
 
         Raises:
             WorkspaceError: `access`: others may write to the folder.
             OSError: it is there and cannot be opened.
         """
-        try:
-            directory = self._open()
-        except FileNotFoundError:
-            return []
-        self._journal = Journal(directory)
-        return self._journal.sweep(roots)
+        return super().sweep(roots) if os.path.lexists(self._path) else []
 
     def close(self) -> None:
         """Let go of the folder."""
-        if self._journal is not None:
-            self._journal.directory.close()
+        if self._opened is not None:
+            self._opened.close()
 
     def _open(self) -> Directory:
         fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

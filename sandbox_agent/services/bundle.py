@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from sandbox_agent.core.bundle_check import validate_bundle
 from sandbox_agent.core.capture import Capture
 from sandbox_agent.core.recovery import list_recovery, prune_recovery, undo_restore
-from sandbox_agent.core.restore import Restore, validate_bundle
+from sandbox_agent.core.restore import Restore
 from sandbox_agent.core.session import list_sessions
 from sandbox_agent.services.incoming import Incoming
 from sandbox_agent.services.message import is_full, owner_of, place_of, place_of_all, timestamp
@@ -15,7 +16,7 @@ from sandbox_agent.services.outgoing import send
 from sandbox_agent.services.worker import Worker
 from sandbox_api.errors import ConfigurationError, SessionError
 from sandbox_api.framing import Batcher
-from sandbox_api.manifest import DIGEST_BYTES, Entry, check_entries
+from sandbox_api.manifest import DIGEST_BYTES, Entry
 from sandbox_api.names import check_conversation_id, path_problem
 from sandbox_api.v1 import bundle_pb2, bundle_pb2_grpc, payload_pb2
 from sandbox_api.wire import pack_manifest, unpack_limits, unpack_manifest, unpack_profile
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from sandbox_agent.core.restore import Result
     from sandbox_agent.core.sandbox import Sandbox
     from sandbox_agent.core.session import Summary
-    from sandbox_api.limits import Limits
 
     Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -70,7 +70,7 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
         limits = unpack_limits(header.limits, self._sandbox.limits)
         async with Worker(self._executor) as worker:
             manifest = await incoming.manifest(header.manifest_bytes, limits)
-            entries = await worker.run(_check_manifest, manifest, limits)
+            entries = await worker.run(unpack_manifest, manifest)
             restore = await worker.enter(
                 Restore(
                     self._sandbox,
@@ -98,9 +98,12 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
         limits = unpack_limits(header.limits, self._sandbox.limits)
         async with Worker(self._executor) as worker:
             manifest = await incoming.manifest(header.manifest_bytes, limits)
-            entries = await worker.run(_check_manifest, manifest, limits)
+            entries = await worker.run(unpack_manifest, manifest)
+            # Made in a thread, too: it may have to create the folder it works in.
             check = await worker.enter(
-                validate_bundle(self._sandbox, profile, conversation_id, entries, header.digest, limits)
+                await worker.run(
+                    validate_bundle, self._sandbox, profile, conversation_id, entries, header.digest, limits
+                )
             )
             await worker.run(check.begin)
             incoming.expect(sum(entry.size for entry in entries))
@@ -203,12 +206,6 @@ def _unpack_held(held: Iterable[bundle_pb2.HeldFile]) -> dict[bytes, Entry]:
             raise ConfigurationError("invalid_argument", "a file the client says it holds has no usable path or digest")
         files[file.path] = Entry(file.path, file.size, file.sha256)
     return files
-
-
-def _check_manifest(data: bytes, limits: Limits) -> list[Entry]:
-    entries = unpack_manifest(data)
-    check_entries(entries, limits, complete=True)
-    return entries
 
 
 def _check_digest(trailer: bytes, header: bytes) -> None:

@@ -7,11 +7,11 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 END_SECONDS = 30.0
 """Far more than a daemon needs to end; a test that reaches it has found one that hangs."""

@@ -1,0 +1,148 @@
+"""Reading one file, whatever a sandbox puts in the way or does meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sandbox_agent.core.file_reader import FileReader
+from sandbox_agent.core.paths import LinkError, Roots
+from sandbox_api.errors import ConfigurationError, SessionError, WorkspaceError
+from support.special import make_special
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A root; beside it lies what must not be reached."""
+    path = tmp_path / "root"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def roots(root: Path) -> Iterator[Roots]:
+    """The root, held."""
+    with closing(Roots([os.fsencode(root)])) as held:
+        yield held
+
+
+def _sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def _read(roots: Roots, path: Path, offset: int = 0, prefix_sha256: bytes = b"", max_bytes: int = 0) -> bytes:
+    with FileReader(
+        roots, os.fsencode(path), offset=offset, prefix_sha256=prefix_sha256, max_bytes=max_bytes
+    ) as reader:
+        data = b"".join(reader.pieces())
+        assert len(data) == reader.payload_bytes
+        assert reader.sha256 == _sha256(data)
+        return data
+
+
+@pytest.mark.parametrize(
+    ("offset", "max_bytes", "expected"),
+    [(0, 0, b"0123456789"), (3, 0, b"3456789"), (10, 0, b""), (0, 4, b"0123"), (8, 4, b"89"), (0, 99, b"0123456789")],
+)
+def test_read_range(roots: Roots, root: Path, offset: int, max_bytes: int, expected: bytes) -> None:
+    """What is read starts at the offset and ends at the file's end or the limit; the digest is of exactly that."""
+    (root / "file").write_bytes(b"0123456789")
+    assert _read(roots, root / "file", offset, b"", max_bytes) == expected
+    assert _read(roots, root / "file", offset, _sha256(b"0123456789"[:offset]), max_bytes) == expected
+
+
+def test_read_large(roots: Roots, root: Path) -> None:
+    """A file of several chunks comes in pieces of at most one."""
+    content = os.urandom(5 << 19)
+    (root / "file").write_bytes(content)
+    with FileReader(roots, os.fsencode(root / "file"), offset=0, prefix_sha256=b"", max_bytes=0) as reader:
+        pieces = list(reader.pieces())
+    assert b"".join(pieces) == content
+    assert [len(piece) for piece in pieces] == [1 << 20, 1 << 20, 1 << 19]
+
+
+@pytest.mark.parametrize(("offset", "prefix"), [(3, b"01X"), (11, b"0123456789X")])
+def test_read_checks_what_the_caller_holds(roots: Roots, root: Path, offset: int, prefix: bytes) -> None:
+    """What lies before the offset must be what the caller holds, and must be there."""
+    (root / "file").write_bytes(b"0123456789")
+    with pytest.raises(SessionError, match="digest_mismatch"):
+        _read(roots, root / "file", offset, _sha256(prefix))
+
+
+def test_read_behind_the_end(roots: Roots, root: Path) -> None:
+    """Without a digest an offset behind the end is a mistake of the caller."""
+    (root / "file").write_bytes(b"0")
+    with pytest.raises(ConfigurationError, match="invalid_argument"):
+        _read(roots, root / "file", 2)
+
+
+@pytest.mark.parametrize("kind", ["directory", "fifo", "socket"])
+def test_read_refuses_other_kinds(roots: Roots, root: Path, kind: str) -> None:
+    """A directory, FIFO or socket is refused without opening it, and so without hanging."""
+    with pytest.raises(WorkspaceError, match="not_a_file"):
+        _read(roots, make_special(root / "x", kind))
+
+
+def test_read_follows_no_link(roots: Roots, root: Path) -> None:
+    """Neither the last step nor one on the way may be a link."""
+    (root.parent / "secret").write_text("secret")
+    (root / "link").symlink_to(root.parent / "secret")
+    (root / "directory").symlink_to(root.parent)
+    for path in (root / "link", root / "directory" / "secret"):
+        with pytest.raises(LinkError):
+            _read(roots, path)
+
+
+def test_read_of_a_file_swapped_for_a_fifo(roots: Roots, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is swapped between the look and the open is found by the descriptor."""
+    (root / "file").write_text("")
+    make_special(root / "fifo", "fifo")
+    opened = os.open
+
+    def swapping(path: Any, *arguments: Any, **keywords: Any) -> int:
+        return opened(b"fifo" if path == b"file" else path, *arguments, **keywords)
+
+    monkeypatch.setattr(os, "open", swapping)
+    with pytest.raises(WorkspaceError, match="not_a_file"):
+        _read(roots, root / "file")
+
+
+def test_read_ends_at_the_size_of_the_open(roots: Roots, root: Path) -> None:
+    """A file that grows while it is read is no error: what was there at the open is what is read."""
+    (root / "file").write_bytes(b"old")
+    with FileReader(roots, os.fsencode(root / "file"), offset=0, prefix_sha256=b"", max_bytes=0) as reader:
+        with (root / "file").open("ab") as growing:
+            growing.write(b"new")
+        assert b"".join(reader.pieces()) == b"old"
+
+
+@pytest.mark.parametrize("change", ["truncate before", "truncate after", "rewrite", "replace", "remove"])
+def test_read_finds_changes(roots: Roots, root: Path, change: str) -> None:
+    """A file truncated, rewritten, replaced or removed under the reader is `changed`, which may be retried."""
+    path = root / "file"
+    path.write_bytes(bytes(3 << 19))
+    with FileReader(roots, os.fsencode(path), offset=0, prefix_sha256=b"", max_bytes=0) as reader:
+        pieces = reader.pieces()
+        if change == "truncate before":
+            os.truncate(path, 5)
+        next(pieces)
+        if change == "truncate after":
+            os.truncate(path, 1 << 20)
+        elif change == "rewrite":
+            os.utime(path, ns=(0, 0))
+        elif change == "replace":
+            (root / "other").write_bytes(bytes(3 << 19))
+            (root / "other").rename(path)
+        elif change == "remove":
+            path.unlink()
+        with pytest.raises(WorkspaceError, match="changed") as caught:
+            list(pieces)
+    assert caught.value.retryable
