@@ -12,6 +12,7 @@ import functools
 import importlib
 import linecache
 import types
+import warnings
 from typing import TYPE_CHECKING
 
 from host_client.stores.hook_text import (
@@ -88,12 +89,11 @@ def _located(function: types.FunctionType, name: str) -> tuple[Definition, str]:
     if not source:
         raise refuse_hook(name, f"has no source that can be read ({code.co_filename})", _TEXT_HINT)
     try:
-        tree = ast.parse(source)
+        tree, codes = _compiled(source, code.co_flags & _FUTURES)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise refuse_hook(
-            name, f"is in a file that is no longer Python source ({code.co_filename})", _TEXT_HINT
-        ) from None
-    _check_same_code(code, source, name)
+        raise _changed(code, name) from None
+    if not any(_same(code, other) for other in codes):
+        raise _changed(code, name)
     if code.co_name == "<lambda>":
         return _located_lambda(code, tree, source, name)
     for node in ast.walk(tree):
@@ -104,6 +104,18 @@ def _located(function: types.FunctionType, name: str) -> tuple[Definition, str]:
             if first == code.co_firstlineno and isinstance(node, ast.FunctionDef):
                 return node, dedented(source, node)
     raise _changed(code, name)
+
+
+@functools.lru_cache(maxsize=1)  # the hooks of a profile are mostly in one file
+def _compiled(source: str, flags: int) -> tuple[ast.Module, list[types.CodeType]]:
+    """Compile a file again; return its tree and the codes of all its functions."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they were shown when the file was loaded
+        tree = ast.parse(source)
+        codes = [compile(source, "<file>", "exec", flags=flags, dont_inherit=True)]
+    for code in codes:
+        codes.extend(const for const in code.co_consts if isinstance(const, types.CodeType))
+    return tree, codes
 
 
 def _located_lambda(code: types.CodeType, tree: ast.AST, source: str, name: str) -> tuple[Definition, str]:
@@ -141,18 +153,6 @@ def _begin(node: ast.expr) -> tuple[int, int]:
 
 def _end(node: ast.expr) -> tuple[int, int]:
     return node.end_lineno or 0, node.end_col_offset or 0
-
-
-def _check_same_code(code: types.CodeType, source: str, name: str) -> None:
-    """Refuse when compiling the file again does not give the function's code, at the same place."""
-    flags = code.co_flags & _FUTURES
-    left = [compile(source, code.co_filename, "exec", flags=flags, dont_inherit=True)]
-    while left:
-        other = left.pop()
-        if _same(code, other):
-            return
-        left.extend(const for const in other.co_consts if isinstance(const, types.CodeType))
-    raise _changed(code, name)
 
 
 def _changed(code: types.CodeType, name: str) -> Exception:

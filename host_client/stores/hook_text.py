@@ -210,7 +210,8 @@ def _global_names(source: str) -> set[str]:
         tables.extend(table.get_children())
         if table.get_type() != "module":
             names.update(symbol.get_name() for symbol in table.get_symbols() if symbol.is_global())
-    return names - own
+    # Whatever names `super` is taken to use `__class__` as well, which a class in the hook brings along.
+    return names - own - {"__class__"}
 
 
 def _told(error: BaseException) -> str:

@@ -165,7 +165,7 @@ class Hooks:
         """Return the function of a hook.
 
         Raises:
-            SyntaxError: the text is not one lambda or one function definition that this Python understands.
+            Exception: the text is not one lambda or one function definition that this Python understands.
         """
         if name not in self._functions:
             self._functions[name] = self._compile(self._sources[name], f"<{name} hook>")
@@ -194,7 +194,9 @@ class Hooks:
             content = self._channel.receive_all()
         try:
             function = self.compiled(name)
-        except (SyntaxError, ValueError, NameError, TypeError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- a definition runs its decorators and defaults
             self._channel.send({"uncompiled": told(error)})
             return
         if name == "validate":

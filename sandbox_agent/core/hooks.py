@@ -35,7 +35,7 @@ class HookFiles(Protocol):
         ...
 
     def open(self, path: str) -> int | None:
-        """Return a readable descriptor of one of `paths`, which the caller closes; None: it is not there."""
+        """Return a descriptor of one of `paths`, a regular file, which the caller closes; None: it is not there."""
         ...
 
 
@@ -80,7 +80,13 @@ class HookRunner:
             self._process = None
 
     def validate(self, conversation_id: str, files: HookFiles) -> str | None:
-        """Return what is wrong with a session, printable, at most 1,000 characters; None: nothing, or no such hook."""
+        """Return what is wrong with a session, printable, at most 1,000 characters; None: nothing, or no such hook.
+
+        What `files.open` raises comes out as it is.
+
+        Raises:
+            OSError: of reading a file.
+        """
         if not self._sources["validate"]:
             return None
         with self._call("validate", {"id": conversation_id}) as process:
