@@ -140,9 +140,12 @@ def relocate(path: str, text: str, context: "Any") -> str:  # noqa: C901, PLR091
         # An update may come without the directory: it is then the one that was disclosed before.
         disclosed = find(line, at, "environmentDisclosure", "cwd")
         origins.extend(value for value, _, _ in disclosed if value.startswith("/"))
-        if not origins or origins[-1] == context.cwd:
+        if not origins:
             return []
-        old = origins[-1]
+        # An agent that was bound to a folder of the workspace goes to the same folder of the new one.
+        old = home if home and origins[-1].startswith(home + "/") else origins[-1]
+        if old == context.cwd:
+            return []
         changes = []
         for value, start, end in [*disclosed, *find(line, at, "agentsMdPaths", "*")]:
             if moved(value, old) != value:
@@ -152,12 +155,15 @@ def relocate(path: str, text: str, context: "Any") -> str:  # noqa: C901, PLR091
             changes += [(start + a, start + b, literal(context.cwd)[1:-1]) for a, b in mentions(token, old)]
         return changes
 
-    def changed(line: str) -> str:
+    def decoded(line: str) -> "Any":
         at = skip(line, 1 if line.startswith("\ufeff") else 0)
         try:
-            record = decoder.decode(line[at:])
+            return decoder.decode(line[at:]), at
         except (ValueError, RecursionError):
-            return line
+            return None, at
+
+    def changed(line: str) -> str:
+        record, at = decoded(line)
         if not isinstance(record, dict):
             return line
         wanted = []
@@ -179,7 +185,11 @@ def relocate(path: str, text: str, context: "Any") -> str:  # noqa: C901, PLR091
             end = stop
         return "".join([*parts, line[end:]])
 
-    return changed(text) if path == "state.json" else "\n".join(changed(line) for line in text.split("\n"))
+    if path == "state.json":
+        return changed(text)
+    state, _ = decoded(context.files.text("state.json") or "")
+    home = str(state.get("cwd") or "").rstrip("/") if isinstance(state, dict) else ""
+    return "\n".join(changed(line) for line in text.split("\n"))
 
 
 def resume_command(conversation_id: str, sandbox_workspace: "PurePosixPath") -> list[str]:  # noqa: ARG001 -- as every format

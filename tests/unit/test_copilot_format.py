@@ -2,9 +2,12 @@
 
 import hashlib
 import json
+import posixpath
 from pathlib import PurePosixPath
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from host_client.agents import copilot
 from support.hook import Context, Files, from_source
@@ -188,6 +191,16 @@ def test_a_workspace_is_written_and_read_as_copilot_writes_it(path: str, scalar:
     assert written.split("\n")[1] == f"cwd: {scalar}"
     assert moved_text("workspace.yaml", written, "/old") == yaml.format("/old", "/old/sub")
     assert validate(Files({"workspace.yaml": written.encode(), "events.jsonl": START}), "s1") is None
+
+
+@given(path=st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1).map("/{}".format))
+def test_any_directory_is_read_back_as_it_was_written(path: str) -> None:
+    """Whatever the name of a workspace holds, line ends and quotes included, the next move finds it again."""
+    assume(path == posixpath.normpath(path))
+    yaml = "id: s1\ncwd: /old\ngit_root: /old/sub\nname: x\n"
+    written = moved_text("workspace.yaml", yaml, path)
+    assert len(written.split("\n")) == 5
+    assert moved_text("workspace.yaml", written, "/old") == yaml
 
 
 START = b'{"type":"session.start","data":{"sessionId":"s1"}}\n'

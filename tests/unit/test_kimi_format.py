@@ -32,9 +32,10 @@ def move(files: dict[str, bytes], id: str, cwd: str, home: str) -> tuple[dict[st
     return files | moved, target
 
 
-def moved_line(line: str, cwd: str = "/new") -> str:
-    """Relocate one wire of one line."""
-    context = Context(id="s1", cwd=cwd, target="/h/.kimi-code/sessions/wd_new_1/s1", files=Files({}))
+def moved_line(line: str, cwd: str = "/new", state: str = "") -> str:
+    """Relocate one wire of one line, of a session whose state is given when it matters."""
+    files = Files({"state.json": state.encode()})
+    context = Context(id="s1", cwd=cwd, target="/h/.kimi-code/sessions/wd_new_1/s1", files=files)
     result: str = relocate(WIRE, line, context)
     return result
 
@@ -186,6 +187,16 @@ def test_a_rendered_again_prompt_moves_too() -> None:
     lines = moved_line(bind("x") + "\n" + update).split("\n")
     assert lines[1] == update.replace("/ws", "/new")
     assert moved_line(update) == update
+
+
+def test_an_agent_of_a_folder_goes_to_the_same_folder() -> None:
+    """What an agent was told lies below the session's directory stays below it; a foreign prompt takes the new one."""
+    state = '{"cwd":"/ws"}'
+    assert moved_line(bind("in `/ws/sub` of `/ws`", "/ws/sub"), "/new", state) == bind(
+        "in `/new/sub` of `/new`", "/new/sub"
+    )
+    assert moved_line(bind("in `/ws2/sub`", "/ws2/sub"), "/new", state) == bind("in `/new`", "/new")
+    assert moved_line(bind("in `/new/sub`", "/new/sub"), "/new", '{"cwd":"/new"}') == bind("in `/new/sub`", "/new/sub")
 
 
 def test_a_session_at_the_root_moves() -> None:
