@@ -63,7 +63,7 @@ def diagnose(sandbox: Sandbox, profiles: Sequence[Profile], variables: Mapping[s
 
 def _looked_at(name: str, findings: Iterator[Finding]) -> list[Finding]:
     """Return the findings up to the one that made looking further impossible."""
-    found = []
+    found: list[Finding] = []
     try:
         found.extend(findings)
     except OutpostError as error:

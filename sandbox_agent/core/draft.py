@@ -46,13 +46,13 @@ class Draft:
     ) -> None:
         self.entries = list(entries)
         self.relocated: list[bytes] = []
-        self._profile = profile
         self._existing = existing
         self._stage = stage
+        self._relocated = {entry.path for entry in entries if profile.is_relocated(entry.path.decode())}
         self._held = {
             entry.path: existing
             for entry in entries
-            if existing is not None and not self._is_relocated(entry) and existing.holds(entry)
+            if existing is not None and entry.path not in self._relocated and existing.holds(entry)
         }
         self._lacking = [entry for entry in entries if entry.path not in self._held]
         self._sections = Sections(entry.size for entry in self._lacking)
@@ -111,7 +111,7 @@ class Draft:
         """
         changed: list[tuple[int, Entry, bytes]] = []
         for index, entry in enumerate(self.entries):
-            if self._is_relocated(entry):
+            if entry.path in self._relocated:
                 after, fresh = self._relocate(hooks, entry, conversation_id, cwd, target())
                 if after.sha256 == entry.sha256:
                     self._stage().remove_file(fresh)
@@ -174,9 +174,6 @@ class Draft:
         name = path.encode()
         existing = self._held.get(name)
         return existing.open(name) if existing else self._stage().open(name)
-
-    def _is_relocated(self, entry: Entry) -> bool:
-        return self._profile.is_relocated(entry.path.decode())
 
 
 def _entry_of(path: bytes, fd: int) -> Entry:
