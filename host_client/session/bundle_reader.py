@@ -52,7 +52,7 @@ class SavedBundle:
         entries: The manifest in byte order of the paths, every digest set.
         items: Where each entry lies in the file, in the same order.
         digest: The bundle digest.
-        identity: Device, inode, size and times of the file when it was opened.
+        identity: Device, inode, size and modification time of the file when it was opened.
 
     Raises:
         SessionError: `corrupt`, `digest_mismatch`, `unsafe_name`, `missing_required`.
@@ -225,7 +225,8 @@ class SavedBundle:
 
 def _identity(fd: int) -> tuple[int, ...]:
     found = os.fstat(fd)
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    # Not the ctime: that changes also when another capture takes the name away from the file.
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 @dataclass(frozen=True, slots=True)

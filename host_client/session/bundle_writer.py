@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from host_client.session.bundle_reader import SavedBundle
     from host_client.session.folder import Folder
 
+_SMALL_BYTES = 64 << 10
+_JSON = json.JSONEncoder(ensure_ascii=False)
+
 
 class BundleWriter:
     """A `CaptureSink` that keeps the capture as `<folder>/<id>.json`, 0600, readable for the TypeScript Outpost too.
@@ -200,15 +203,18 @@ class _Content:
         self._encoder = Encoder()
         self._digest = hashlib.sha256()
         self._size_bytes = 0
-        output.add(head_text(entry.path, is_first=index == 0))
+        # A small content goes to the output in one call with what surrounds it.
+        self._texts = [head_text(entry.path, is_first=index == 0)]
 
     def add(self, piece: bytes | memoryview) -> None:
         self._size_bytes += len(piece)
         if self._size_bytes > self.entry.size:
             raise _broken(self.entry, "is longer than announced")
         self._digest.update(piece)
-        for text in self._encoder.add(piece):
-            self._output.add(text)
+        self._texts += self._encoder.add(piece)
+        if self._size_bytes >= _SMALL_BYTES:
+            self._output.add(*self._texts)
+            self._texts.clear()
 
     def finish(self, sha256: bytes) -> None:
         if self._size_bytes != self.entry.size:
@@ -217,13 +223,12 @@ class _Content:
             raise SessionError(
                 "digest_mismatch", f"the content of {printable(self.entry.path)!r} is not that of its digest"
             )
-        self._output.add(self._encoder.finish())
-        self._output.add(tail_text(sha256))
+        self._output.add(*self._texts, self._encoder.finish(), tail_text(sha256))
 
 
 def head_text(path: bytes, *, is_first: bool) -> bytes:
     """Return the JSON of one file up to its base64 text."""
-    name = json.dumps(path.decode(), ensure_ascii=False).encode()
+    name = _JSON.encode(path.decode()).encode()
     return b'%b{"path":%b,"data":"' % (b"" if is_first else b",", name)
 
 
@@ -245,8 +250,7 @@ def _copy_item(output: Output, previous: SavedBundle, number: int, *, is_first: 
     if item.span.escaped:
         encoder = Encoder()
         for piece in previous.pieces(number, lambda: BLOCK_BYTES):
-            for text in encoder.add(piece):
-                output.add(text)
+            output.add(*encoder.add(piece))
         output.add(encoder.finish())
     else:
         output.copy(previous.fileno(), item.span.start, item.span.end)

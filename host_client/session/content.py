@@ -123,22 +123,26 @@ class Encoder:
     def __init__(self) -> None:
         self._carry = b""
 
-    def add(self, piece: bytes | memoryview) -> Iterator[bytes]:
-        """Yield the text of a piece, except for up to two bytes that wait for the next."""
+    def add(self, piece: bytes | memoryview) -> list[bytes]:
+        """Return the text of a piece, except for up to two bytes that wait for the next."""
         view = memoryview(piece)
+        texts: list[bytes] = []
         if self._carry:
             missing = 3 - len(self._carry)
             if len(view) < missing:
                 self._carry += view
-                return
-            yield pybase64.b64encode(self._carry + view[:missing])
+                return texts
+            texts.append(pybase64.b64encode(self._carry + view[:missing]))
             view = view[missing:]
         whole = len(view) - len(view) % 3
         self._carry = bytes(view[whole:])
-        for start in range(0, whole, _ENCODE_BYTES):
-            yield pybase64.b64encode(view[start : min(start + _ENCODE_BYTES, whole)])
+        texts += [
+            pybase64.b64encode(view[start : min(start + _ENCODE_BYTES, whole)])
+            for start in range(0, whole, _ENCODE_BYTES)
+        ]
+        return texts
 
     def finish(self) -> bytes:
         """Return the text of what is left."""
         carry, self._carry = self._carry, b""
-        return pybase64.b64encode(carry)
+        return pybase64.b64encode(carry) if carry else b""

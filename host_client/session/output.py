@@ -11,7 +11,11 @@ from host_client.session.failure import host_failures
 if TYPE_CHECKING:
     from pathlib import Path
 
-_BATCH_BYTES = 1 << 20
+_BATCH_BYTES = 256 << 10
+_BATCH_COUNT = 512
+_MAX_VECTOR_COUNT = 1024
+"""Most parts that Linux takes in one call."""
+_COPY_BYTES = 1 << 20
 _SMALL_COPY_BYTES = 64 << 10
 _NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 """What `copy_file_range` answers where it cannot serve these two files."""
@@ -30,13 +34,14 @@ class Output:
         self._parts_bytes = 0
         self._range: tuple[int, int, int] | None = None  # source, start, end of what is to be copied after the parts
 
-    def add(self, part: bytes) -> None:
-        """Append bytes."""
+    def add(self, *parts: bytes) -> None:
+        """Append bytes; they are kept as they are until they are written."""
         if self._range is not None:
             self._copy_range()
-        self._parts.append(part)
-        self._parts_bytes += len(part)
-        if self._parts_bytes >= _BATCH_BYTES:
+        self._parts += parts
+        for part in parts:
+            self._parts_bytes += len(part)
+        if self._parts_bytes >= _BATCH_BYTES or len(self._parts) >= _BATCH_COUNT:
             self._write_parts()
 
     def continues(self, start: int) -> bool:
@@ -71,7 +76,7 @@ class Output:
                 self._write_parts()
                 start = self._copy_by_kernel(source_fd, start, end)
             while start < end:
-                part = os.pread(source_fd, min(_BATCH_BYTES, end - start), start)
+                part = os.pread(source_fd, min(_COPY_BYTES, end - start), start)
                 if not part:
                     raise OSError(errno.EIO, "the source of a copy became shorter")
                 start += len(part)
@@ -92,8 +97,20 @@ class Output:
         return start
 
     def _write_parts(self) -> None:
-        data = memoryview(b"".join(self._parts))
+        parts, left_bytes = self._parts, self._parts_bytes
         self._parts, self._parts_bytes = [], 0
         with host_failures(self._host_path):
-            while data:
-                data = data[os.write(self._fd, data) :]
+            while left_bytes:
+                written_bytes = os.writev(self._fd, parts[:_MAX_VECTOR_COUNT])
+                left_bytes -= written_bytes
+                if left_bytes:
+                    parts = _rest(parts, written_bytes)
+
+
+def _rest(parts: list[bytes], written_bytes: int) -> list[bytes]:
+    """Return what is left of parts after a write that took only so much."""
+    for index, part in enumerate(parts):
+        if written_bytes < len(part):
+            return [part[written_bytes:], *parts[index + 1 :]]
+        written_bytes -= len(part)
+    return []

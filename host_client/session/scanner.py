@@ -273,7 +273,7 @@ class Scanner:
         return self._backslash >= 0 and (end < 0 or self._backslash < end)
 
     def _fill(self) -> None:
-        if len(self._window) - self._at < MAX_TOKEN_BYTES and self._start + len(self._window) < self._size_bytes:
+        while len(self._window) - self._at < MAX_TOKEN_BYTES and self._start + len(self._window) < self._size_bytes:
             self._refill("the file ends early")
 
     def _refill(self, problem: str) -> None:
