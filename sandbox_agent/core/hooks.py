@@ -182,15 +182,15 @@ def _text(path: bytes) -> str:
 
 def _serve(process: HookProcess, files: HookFiles | None) -> Head:
     """Answer what a hook asks about the session's files; return the frame with its result."""
-    paths: list[str] | None = None
+    known: dict[str, None] | None = None
     while (head := process.receive()[0]) and "ask" in head:
-        paths = (files.paths() if files else []) if paths is None else paths
+        known = dict.fromkeys(files.paths() if files else ()) if known is None else known
         path = head.get("path")
         if head["ask"] == "paths":
-            _send_all(process, "\0".join(paths).encode("utf-8", "surrogateescape"))
+            _send_all(process, "\0".join(known).encode("utf-8", "surrogateescape"))
         elif isinstance(path, str):
             # Only a path that was listed reaches the file system.
-            _send_file(process, files.open(path) if files and path in paths else None)
+            _send_file(process, files.open(path) if files and path in known else None)
         else:
             process.garbled()
     return head

@@ -141,6 +141,21 @@ lambda path, text, context: "|".join(
     assert written == f"session.json|tëxt\r\n|abc|/new|/new/abc|{digest}|a/b".encode()
 
 
+@pytest.mark.parametrize(
+    ("held", "seen"), [(True, b"text [['a', 'b'], 'other', None]"), (False, b"text [[], None, None]")]
+)
+def test_relocate_may_look_at_other_files(*, held: bool, seen: bytes) -> None:
+    """What one file needs to know of another; without a session it finds none."""
+    hook = "lambda path, text, c: text + str([sorted(c.files.paths()), c.files.text('b'), c.files.bytes('c')])"
+    files = Held(a=b"text ", b=b"other") if held else None
+    source, target = memory_file(b"text "), memory_file()
+    with hook_runner(relocate=hook) as runner:
+        runner.relocate("a", source, target, conversation_id="abc", cwd=b"/", target=b"/t", files=files)
+    assert os.pread(target, 99, 0) == seen
+    os.close(source)
+    os.close(target)
+
+
 def test_relocate_reads_from_the_beginning_and_leaves_the_offset() -> None:
     """Wherever the descriptor stands."""
     source, target = memory_file(b"0123"), memory_file()
