@@ -27,11 +27,11 @@ def write(program: Path, script: str) -> None:
 def test_an_installation_is_made_once(npm: Path) -> None:
     """The lock file decides what is installed; a second run finds it there."""
     write(npm, 'test -f package-lock.json && mkdir node_modules && echo "$@" > node_modules/arguments\n')
-    modules = install.installed("kimi")
-    assert "ci --ignore-scripts" in (modules / "arguments").read_text()
+    place = install.installed("kimi")
+    assert "ci --ignore-scripts" in (place / "node_modules" / "arguments").read_text()
     write(npm, "exit 9\n")
-    assert install.installed("kimi") == modules
-    assert [path.name for path in install.CACHE.iterdir()] == [modules.parent.name]
+    assert install.installed("kimi") == place
+    assert list(install.CACHE.iterdir()) == [place]
 
 
 def test_a_failed_installation_leaves_nothing(npm: Path) -> None:
@@ -40,6 +40,22 @@ def test_a_failed_installation_leaves_nothing(npm: Path) -> None:
     with pytest.raises(install.UnavailableError, match="ended with 1: no route to the registry"):
         install.installed("copilot")
     assert list(install.CACHE.iterdir()) == []
+
+
+def test_what_finishes_an_installation_belongs_to_it(npm: Path) -> None:
+    """It is done before the CLI is in place, and a failure leaves nothing either."""
+    write(npm, "mkdir node_modules\n")
+
+    def fail(folder: Path) -> None:
+        assert not list(install.CACHE.glob("kimi-*"))
+        (folder / "half").touch()
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        install.installed("kimi", fail)
+    assert list(install.CACHE.iterdir()) == []
+    place = install.installed("kimi", lambda folder: (folder / "whole").touch())
+    assert (place / "whole").exists()
 
 
 def test_a_machine_without_npm_is_told_apart(npm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +77,7 @@ def test_an_installation_that_hangs_is_given_up(npm: Path, monkeypatch: pytest.M
 def test_of_two_runs_at_once_either_may_win(npm: Path) -> None:
     """Whoever comes second uses what the first put in place."""
     write(npm, "mkdir node_modules\n")
-    modules = install.installed("kimi")
-    shutil.rmtree(modules.parent)
-    write(npm, f'mkdir node_modules; mkdir -p "{modules}"; touch "{modules}/first"\n')
+    place = install.installed("kimi")
+    shutil.rmtree(place)
+    write(npm, f'mkdir node_modules "{place}"; touch "{place}/first"\n')
     assert (install.installed("kimi") / "first").exists()

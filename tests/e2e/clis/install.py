@@ -9,6 +9,7 @@ import hashlib
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 LOCKS = Path(__file__).parent
@@ -20,8 +21,12 @@ class UnavailableError(Exception):
     """The CLI cannot be had on this machine; the text says why."""
 
 
-def installed(cli: str) -> Path:
-    """Return the `node_modules` folder of a CLI, installing it when it is not there.
+def installed(cli: str, finish: Callable[[Path], None] = lambda _: None) -> Path:
+    """Return the folder in which a CLI's `node_modules` are, installing it when it is not there.
+
+    Args:
+        cli: Name of its folder here.
+        finish: Called with the folder of a fresh installation, before that is put in place.
 
     Raises:
         UnavailableError: there is no npm, or it could not fetch the packages.
@@ -37,8 +42,9 @@ def installed(cli: str) -> Path:
             for name in ("package.json", "package-lock.json"):
                 shutil.copy(LOCKS / cli / name, made)
             _npm_ci(made)
+            finish(made)
             _settle(made, place)
-    return place / "node_modules"
+    return place
 
 
 def _npm_ci(folder: Path) -> None:

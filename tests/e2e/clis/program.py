@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from e2e.clis.install import CACHE, installed
+from e2e.clis.install import installed
 from host_client.agents import copilot, kimi
 
 TURN_SECONDS = 90
@@ -27,8 +27,12 @@ class Program(ABC):
     path: tuple[Path, ...] = ()
 
     def __init__(self, model_url: str) -> None:
-        self._modules = installed(self.name)
+        self._folder = installed(self.name, self.finish)
         self._model_url = model_url
+
+    @abstractmethod
+    def finish(self, folder: Path) -> None:
+        """Do once, in a fresh installation, what the CLI would else do in each home."""
 
     @abstractmethod
     def configure(self, home: Path) -> None:
@@ -100,9 +104,22 @@ class Program(ABC):
 
 
 class Copilot(Program):
-    """GitHub Copilot CLI 1.0.102. It unpacks 235 MB into its cache when it first runs: all homes share one."""
+    """GitHub Copilot CLI 1.0.102."""
 
     name = "copilot"
+
+    def finish(self, folder: Path) -> None:
+        """Let it unpack its 235 MB into a cache that all homes share."""
+        environment = {"HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache"), "COPILOT_AUTO_UPDATE": "false"}
+        command = [*self._executable_in(folder), "--version"]
+        subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            timeout=TURN_SECONDS,
+            check=True,
+        )
 
     def configure(self, home: Path) -> None:
         """Leave the home empty: the environment has it all."""
@@ -120,12 +137,16 @@ class Copilot(Program):
             "COPILOT_PROVIDER_BASE_URL": f"{self._model_url}/v1",
             "COPILOT_PROVIDER_API_KEY": "dummy",
             "COPILOT_MODEL": "stub-model",
-            "XDG_CACHE_HOME": str(CACHE / "copilot-cache"),
+            "XDG_CACHE_HOME": str(self._folder / "cache"),
         }
 
     def executable(self) -> Sequence[str]:
         """Start the native program of this machine's kind."""
-        (program,) = self._modules.glob("@github/copilot-linux-*/copilot")
+        return self._executable_in(self._folder)
+
+    @staticmethod
+    def _executable_in(folder: Path) -> Sequence[str]:
+        (program,) = folder.glob("node_modules/@github/copilot-linux-*/copilot")
         return [str(program)]
 
     def flags(self, prompt: str) -> list[str]:
@@ -144,7 +165,11 @@ class Kimi(Program):
 
     def __init__(self, model_url: str) -> None:
         super().__init__(model_url)
+        self._modules = self._folder / "node_modules"
         self.path = (self._modules / ".bin",)
+
+    def finish(self, folder: Path) -> None:
+        """Leave it as npm made it."""
 
     def configure(self, home: Path) -> None:
         """Name the stub as the only provider."""
