@@ -81,6 +81,10 @@ def _open_files() -> set[tuple[str, str]]:
 
 
 def _children() -> set[int]:
-    return {
-        int(child) for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()
-    }
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            found |= {int(child) for child in (task / "children").read_text().split()}
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # a thread, of gRPC for example, that ended meanwhile
+    return found
