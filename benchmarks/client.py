@@ -1,8 +1,8 @@
 """The client process of the bench: one operation of the public library on one daemon, timed inside.
 
-Run as `python -m benchmarks.client capture|restore TARGET REPOSITORY DURABILITY`. It prints one
-line of JSON. Timed is the call alone, on an open connection, as an orchestrator makes it; that it is
-the first call of a fresh process counts against it.
+Run as `python -m benchmarks.client capture|restore TARGET REPOSITORY DURABILITY`. It prints one line of
+JSON. Timed is the call alone, on an open connection, as an orchestrator makes it; that it is the first
+call of a fresh process counts against it.
 """
 
 import asyncio
@@ -10,53 +10,83 @@ import json
 import re
 import sys
 import time
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 
 from benchmarks.daemon import own_peak_mib
-from benchmarks.tree import SESSION_ID
+from benchmarks.tree import MAX_BUNDLE_BYTES, SESSION_ID
 from host_client import (
     BundleRoot,
     ConversationContext,
+    ConversationRecord,
+    Limits,
     SessionBundleConversations,
     SessionBundleProfile,
     connect,
 )
 
-PROFILE = SessionBundleProfile(
-    format="bench",
-    root=BundleRoot(directory=".bench"),
-    sessions="sessions",
-    include=re.compile(r"^(?:session\.json|files(?:/|$))"),
-    required=["session.json"],
-    relocated=["session.json"],
-    validate=lambda files, name: None if json.loads(files.text("session.json"))["id"] == name else "another id",
-    relocate=lambda _path, text, context: json.dumps({**json.loads(text), "cwd": context.cwd}),
+_STORE = SessionBundleConversations(
+    SessionBundleProfile(
+        format="bench",
+        root=BundleRoot(directory=".bench"),
+        sessions="sessions",
+        include=re.compile(r"^(?:session\.json|files(?:/|$))"),
+        required=["session.json"],
+        relocated=["session.json"],
+        validate=lambda files, name: None if json.loads(files.text("session.json"))["id"] == name else "another id",
+        relocate=lambda _path, text, context: json.dumps({**json.loads(text), "cwd": context.cwd}),
+    )
 )
 
 
-async def operate(operation: str, target: str, context_fields: dict[str, Any]) -> dict[str, float]:
-    """Capture or restore the bench session once and return what the harness records of it."""
-    store = SessionBundleConversations(PROFILE)
-    before_connect = time.perf_counter()
+async def capture(target: str, context: ConversationContext) -> tuple[float, ConversationRecord]:
+    """Capture the bench session on an open connection; return the seconds of the call and the record."""
     async with connect(target) as sandbox:
-        context = ConversationContext(sandbox=sandbox, **context_fields)
-        connect_seconds = time.perf_counter() - before_connect
-        record = await store.locate(SESSION_ID, context) if operation == "restore" else None
         began = time.perf_counter()
-        if record is None:
-            await store.capture(SESSION_ID, context)
-        else:
-            await store.restore(record, context)
-        seconds = time.perf_counter() - began
-    return {"seconds": seconds, "connect_seconds": connect_seconds, "peak_mib": own_peak_mib()}
+        record = await _STORE.capture(SESSION_ID, replace(context, sandbox=sandbox))
+        return time.perf_counter() - began, record
+
+
+async def restore(target: str, context: ConversationContext, record: ConversationRecord) -> float:
+    """Restore the record on an open connection; return the seconds of the call."""
+    async with connect(target) as sandbox:
+        began = time.perf_counter()
+        await _STORE.restore(record, replace(context, sandbox=sandbox))
+        return time.perf_counter() - began
 
 
 def main() -> None:
-    """Run the operation that the command line names."""
+    """Run the operation that the command line names.
+
+    A restore takes its record from a note that a capture has left, and does not locate it: what
+    `locate` verifies is no part of a restore, which checks for itself all that it must.
+    """
     operation, target, repository, durability = sys.argv[1:]
-    fields = {"repository": Path(repository), "durability": durability}
-    print(json.dumps(asyncio.run(operate(operation, target, fields))))
+    note_path = Path(repository) / "record.json"
+    context = ConversationContext(
+        repository=Path(repository),
+        durability="full" if durability == "full" else "none",
+        limits=Limits(max_bytes=MAX_BUNDLE_BYTES),
+    )
+    if operation == "capture":
+        seconds, record = asyncio.run(capture(target, context))
+        note_path.write_text(json.dumps([str(record.path), record.digest, str(record.source)]))
+    else:
+        seconds = asyncio.run(restore(target, context, _noted_record(note_path)))
+    print(json.dumps({"seconds": seconds, "peak_mib": own_peak_mib()}))
+
+
+def _noted_record(note_path: Path) -> ConversationRecord:
+    host_path, digest, source = json.loads(note_path.read_text())
+    return ConversationRecord(
+        format=_STORE.format,
+        conversation_id=SESSION_ID,
+        path=Path(host_path),
+        digest=digest,
+        files_count=0,
+        bytes_count=0,
+        source=PurePosixPath(source),
+    )
 
 
 if __name__ == "__main__":

@@ -4,12 +4,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness import MAX_COMMAND_SECONDS, BenchError, wait_for
+from benchmarks.tree import MAX_BUNDLE_BYTES
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Daemon:
 
 
 @contextmanager
-def serving(*, home: Path, workspace: Path, extra: Sequence[str] = ()) -> Iterator[Daemon]:
+def serving(*, home: Path, workspace: Path) -> Iterator[Daemon]:
     """Start a daemon, yield it once it says that it listens, and end it with SIGTERM.
 
     Raises:
@@ -40,13 +41,14 @@ def serving(*, home: Path, workspace: Path, extra: Sequence[str] = ()) -> Iterat
     """
     # The system's scratch folder, since its path is short and a socket's is limited to 107 bytes.
     with tempfile.TemporaryDirectory(prefix="outpost-bench-") as directory:
-        yield from _serve(Path(directory), home, workspace, extra)
+        yield from _serve(Path(directory), home, workspace)
 
 
-def _serve(directory: Path, home: Path, workspace: Path, extra: Sequence[str]) -> Iterator[Daemon]:
+def _serve(directory: Path, home: Path, workspace: Path) -> Iterator[Daemon]:
     target = f"unix:{directory / 'agent.sock'}"
     command = [sys.executable, "-m", "sandbox_agent", "serve", "--listen", target]
-    command += ["--home", str(home), "--workspace", str(workspace), *extra]
+    command += ["--home", str(home), "--workspace", str(workspace)]
+    command += ["--max-bytes", str(MAX_BUNDLE_BYTES)]
     log_path = directory / "agent.log"
     with log_path.open("wb") as log:
         began = time.perf_counter()

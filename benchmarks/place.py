@@ -1,11 +1,11 @@
 """The folders one tree is moved between: a source sandbox, a target sandbox, and the host."""
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.daemon import Daemon, serving
+from benchmarks.harness import BenchError
 from benchmarks.scratch import new_place, retire
 from benchmarks.tree import (
     SESSION_ID,
@@ -73,13 +73,13 @@ class Place:
         """Take what an earlier round left at `path` out of the way."""
         retire(path, self.directory / "retired")
 
-    def source_daemon(self, extra: Sequence[str] = ()) -> AbstractContextManager[Daemon]:
+    def source_daemon(self) -> AbstractContextManager[Daemon]:
         """Start the daemon of the source sandbox."""
-        return serving(home=self.source_home, workspace=self.source_workspace, extra=extra)
+        return serving(home=self.source_home, workspace=self.source_workspace)
 
-    def target_daemon(self, extra: Sequence[str] = ()) -> AbstractContextManager[Daemon]:
+    def target_daemon(self) -> AbstractContextManager[Daemon]:
         """Start the daemon of the target sandbox."""
-        return serving(home=self.target_home, workspace=self.target_workspace, extra=extra)
+        return serving(home=self.target_home, workspace=self.target_workspace)
 
     def age_target(self) -> None:
         """Leave in the target one older, smaller session of the same id and no recovery.
@@ -96,5 +96,11 @@ class Place:
     def check_target(self, *, thorough: bool) -> None:
         """Raise BenchError unless the target holds the session, relocated, and the old one is kept."""
         check_session(self.target_session, self.tree, cwd=self.target_workspace, thorough=thorough)
-        (recovered,) = (self.target_home / ".bench" / ".outpost-recovery").glob(f"{SESSION_ID}*")
-        check_session(recovered, Tree(0, 0), cwd=self.source_workspace, thorough=False)
+        recovered = [
+            path
+            for path in (self.target_home / ".bench" / ".outpost-recovery").glob(f"{SESSION_ID}-*")
+            if path.is_dir()
+        ]
+        if len(recovered) != 1:
+            raise BenchError(f"one session must be in recovery, not {len(recovered)}")
+        check_session(recovered[0], Tree(0, 0), cwd=self.source_workspace, thorough=False)

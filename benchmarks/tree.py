@@ -17,6 +17,8 @@ from benchmarks.harness import BenchError
 
 SESSION_ID = "bench-session"
 MIB = 1024 * 1024
+MAX_BUNDLE_BYTES = 512 * MIB
+"""Limit that both sides are given, above the default one, for the largest tree."""
 _SEED = 20_250_101
 _FILES_PER_DIRECTORY = 100
 _CHUNK_BYTES = MIB

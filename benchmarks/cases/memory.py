@@ -11,7 +11,6 @@ from benchmarks.tree import ONE_BIG_FILE, ONE_FILE, Tree
 _LIMIT = "limit"
 _MAX_IDLE_MIB = 45.0
 _IDLE_CASE = "daemon idle after its start"
-_MAX_BYTES = 512 * 1024**2
 _MAX_GROWTH = 1.15
 
 
