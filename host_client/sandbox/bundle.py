@@ -56,7 +56,7 @@ class Bundles:
         request = bundle_pb2.ListRequest(
             profile=pack_profile(profile), variables=variables, follow_root_link=follow_root_link
         )
-        async with await self._connection.begin("BundleService/List", request, bundle_pb2.ListResponse) as stream:
+        async with self._connection.begin("BundleService/List", request, bundle_pb2.ListResponse) as stream:
             async for item in reply.listed(stream):
                 yield SessionSummary(
                     conversation_id=reply.conversation_id(item.id),
@@ -104,9 +104,7 @@ class Bundles:
             request.held.add(path=entry.path, size=entry.size, sha256=entry.sha256)
         reception = Reception(sink, ours.smaller(self._daemon_limits), named)
         try:
-            async with await self._connection.begin(
-                "BundleService/Capture", request, bundle_pb2.CaptureResponse
-            ) as stream:
+            async with self._connection.begin("BundleService/Capture", request, bundle_pb2.CaptureResponse) as stream:
                 captured = await _receive(stream, reception, Reporter(progress))
         except BaseException:
             await in_thread(sink.abort)
@@ -229,7 +227,7 @@ class Bundles:
             follow_root_link=follow_root_link,
             id=conversation_id and check_conversation_id(conversation_id),
         )
-        async with await self._connection.begin(
+        async with self._connection.begin(
             "BundleService/ListRecovery", request, bundle_pb2.ListRecoveryResponse
         ) as stream:
             async for item in reply.listed(stream):

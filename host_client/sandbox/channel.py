@@ -59,8 +59,8 @@ _FALLBACK: dict[grpc.StatusCode, tuple[type[OutpostError], str, str]] = {
 
 def open_channel(address: str) -> grpc.aio.Channel:
     """Open a channel; nothing is connected before the first call."""
-    # Teaches glibc's malloc, which learns from the largest block freed so far, to keep the memory of messages. Otherwise
-    # each is mapped, faulted in page by page and unmapped again: a third of the client's time in a capture (measured).
+    # Teaches glibc's malloc, which learns from the largest block freed so far, to keep the memory of messages. Or else
+    # each is mapped, faulted in page by page and unmapped again: a third of the time of a capture (measured).
     _ = bytes(2 * MAX_MESSAGE_BYTES)
     return grpc.aio.insecure_channel(address, options=_OPTIONS)
 

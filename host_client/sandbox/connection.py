@@ -31,9 +31,7 @@ R = TypeVar("R", bound=Message)
 class Stream(Generic[R]):
     """One call whose messages are written and read one by one. Leaving the context cancels it unless it is over."""
 
-    def __init__(
-        self, call: grpc.aio.StreamStreamCall[bytes, bytes], response: type[R], target: str, stall_seconds: float
-    ) -> None:
+    def __init__(self, call: Any, response: type[R], target: str, stall_seconds: float) -> None:
         self._call = call
         self._end: tuple[grpc.StatusCode, Any] | None = None
         call.add_done_callback(self._note_end)
@@ -110,7 +108,9 @@ class Stream(Generic[R]):
 
     async def _reported(self) -> OutpostError:
         code, metadata = self._end or (await self._call.code(), await self._call.trailing_metadata())
-        if code is grpc.StatusCode.OK:
+        # gRPC's own word for a write that found the call ended, when the daemon's is still behind unread messages.
+        is_unknown = code is grpc.StatusCode.INTERNAL and not metadata
+        if code is grpc.StatusCode.OK or is_unknown:
             return self.cut()
         return failure_of(code, metadata, self._target)
 
@@ -156,17 +156,16 @@ class Connection:
         return decoded(response, data)
 
     def open(self, method: str, response: type[R]) -> Stream[R]:
-        """Begin a call with messages both ways. A side that sends one message only is the same on the wire."""
+        """Begin a call that takes a stream. One answer is on the wire what a stream of one is."""
         with translated(self.target):
             call = self._channel.stream_stream(_path(method), None, None)(None)
         return Stream(call, response, self.target, self._stall_seconds)
 
-    async def begin(self, method: str, request: Message, response: type[R]) -> Stream[R]:
-        """Begin a call that takes one request and answers with a stream."""
-        stream = self.open(method, response)
-        await stream.write(request)
-        await stream.finish_writing()
-        return stream
+    def begin(self, method: str, request: Message, response: type[R]) -> Stream[R]:
+        """Begin a call that takes one request and answers with a stream, which is only read."""
+        with translated(self.target):
+            call = self._channel.unary_stream(_path(method), None, None)(request.SerializeToString())
+        return Stream(call, response, self.target, self._stall_seconds)
 
 
 def decoded(response: type[R], data: bytes) -> R:

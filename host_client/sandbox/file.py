@@ -87,7 +87,7 @@ class Files:
             LimitError: `max_files`, `max_depth`.
         """
         request = file_pb2.FindRequest(directory=os.fsencode(directory), pattern=pattern, max_files=max_files)
-        async with await self._connection.begin("FileService/Find", request, file_pb2.FindResponse) as stream:
+        async with self._connection.begin("FileService/Find", request, file_pb2.FindResponse) as stream:
             async for item in reply.listed(stream):
                 yield _info(item.file)
 
@@ -128,7 +128,7 @@ class Files:
             LimitError: `max_bytes`.
         """
         request = file_pb2.ReadRequest(path=os.fsencode(sandbox_path), offset=offset, prefix_sha256=prefix_sha256)
-        async with await self._connection.begin("FileService/Read", request, file_pb2.ReadResponse) as stream:
+        async with self._connection.begin("FileService/Read", request, file_pb2.ReadResponse) as stream:
             header = await stream.read()
             if header is None or header.WhichOneof("part") != "header":
                 raise SessionError("protocol", "the daemon's file does not begin with a header")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from host_client.errors import UnavailableError, printable
 from host_client.sandbox.target import MAX_SOCKET_PATH_BYTES, SocketTarget, check_local
+from host_client.sandbox.task import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -72,7 +73,8 @@ async def local_daemon(target: LocalTarget) -> AsyncIterator[SocketTarget]:
         ConfigurationError: `invalid_target`: home or workspace is no directory.
         UnavailableError: `unreachable`: the daemon did not start; the fact `stderr` has the end of what it said.
     """
-    check_local(target)
+    await in_thread(check_local, target)
+    # Not in a thread: what a cancel would drop there is the name of the folder to remove.
     directory = Path(tempfile.mkdtemp(prefix="outpost-", dir=_short_directory()))
     try:
         socket = SocketTarget(directory / "daemon")
@@ -83,7 +85,8 @@ async def local_daemon(target: LocalTarget) -> AsyncIterator[SocketTarget]:
         finally:
             await _end(transport, watch)
     finally:
-        shutil.rmtree(directory, ignore_errors=True)  # the daemon has removed its socket; what is left holds nothing
+        # The daemon has removed its socket; a killed one has not, and what is left holds nothing.
+        await in_thread(shutil.rmtree, directory, ignore_errors=True)
 
 
 def _short_directory() -> str:
@@ -139,6 +142,5 @@ async def _end(transport: asyncio.SubprocessTransport, watch: _Watch) -> None:
     except TimeoutError:
         pass  # it is killed below
     finally:
-        if not watch.ended.done():
-            transport.close()  # kills; the loop reaps
-            await watch.ended
+        transport.close()  # kills what has not ended; the loop reaps it
+        await watch.ended

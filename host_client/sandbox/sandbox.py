@@ -12,6 +12,7 @@ from host_client.sandbox.connection import STALL_SECONDS, Connection
 from host_client.sandbox.file import Files
 from host_client.sandbox.local import local_daemon
 from host_client.sandbox.target import LocalTarget, parse_target
+from host_client.sandbox.task import in_thread
 from sandbox_api.limits import Limits
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ async def connect(
         UnavailableError: `unreachable`: nobody answered within `CONNECT_SECONDS`, or a local daemon did not start;
             `unsupported`: not a daemon of our contract.
     """
-    where = parse_target(target) if isinstance(target, str) else target
+    where = await in_thread(parse_target, target) if isinstance(target, str) else target
     async with AsyncExitStack() as resources:
         named = str(where)
         if isinstance(where, LocalTarget):

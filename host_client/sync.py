@@ -1,0 +1,202 @@
+"""The client for programs without an event loop: the same objects, with methods that block.
+
+```python
+with sync.connect("unix:/run/outpost/agent.sock") as sandbox:
+    store = sync.Conversations(SessionBundleConversations(profile))
+    record = store.capture(conversation_id, sandbox.context(repository=Path(".")))
+```
+
+Rules for threads:
+
+- All calls run in one background thread with one event loop, which lives while a sandbox is connected or a call runs.
+- Every object here may be used from any thread, by several at the same time; their calls run at the same time.
+- Progress callbacks run in the background thread. They must not block and must not call a method of this module.
+- An interrupt (Ctrl-C) cancels the call it meets; what a cancelled call leaves behind is what the method says.
+- Do not call from a coroutine: that blocks its loop. Do not use a connected sandbox in a forked child.
+
+Methods raise what their asynchronous originals raise, and have the same parameters. Streams of items become sequences.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from anyio.from_thread import BlockingPortalProvider
+
+from host_client.sandbox import bundle as _bundle
+from host_client.sandbox import file as _file
+from host_client.sandbox import sandbox as _sandbox
+from host_client.sandbox.connection import STALL_SECONDS
+from host_client.stores import relay as _relay
+from host_client.stores.context import ConversationContext
+from host_client.stores.contract import ConversationStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from pathlib import PurePosixPath
+
+    from host_client.sandbox.target import Target
+    from host_client.stores.relay import RelayResult
+    from sandbox_api.limits import Limits
+
+__all__ = ["Bundles", "Conversations", "Files", "Sandbox", "connect", "relay"]
+
+A = TypeVar("A")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_portal = BlockingPortalProvider("asyncio")
+
+
+def _wait(function: Callable[[], Awaitable[T]]) -> T:
+    with _portal as portal:
+        future = portal.start_task_soon(function)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # does nothing unless we were interrupted while waiting
+            raise
+
+
+class _Blocking(Generic[A]):
+    """An object with blocking methods in front of an asynchronous one."""
+
+    def __init__(self, asynchronous: A) -> None:
+        self.asynchronous = asynchronous
+
+
+def _call(method: Callable[Concatenate[A, P], Awaitable[T]]) -> Callable[Concatenate[_Blocking[A], P], T]:
+    """Return the method of the façade that waits for the result of the asynchronous one of that name."""
+
+    @wraps(method)
+    def call(self: _Blocking[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        bound: Callable[P, Awaitable[T]] = getattr(self.asynchronous, method.__name__)
+        return _wait(partial(bound, *args, **kwargs))
+
+    return call
+
+
+def _all(
+    method: Callable[Concatenate[A, P], AsyncIterator[T]],
+) -> Callable[Concatenate[_Blocking[A], P], Sequence[T]]:
+    """Return the method of the façade that collects all items of the asynchronous iterator of that name."""
+
+    @wraps(method)
+    def collect(self: _Blocking[A], /, *args: P.args, **kwargs: P.kwargs) -> Sequence[T]:
+        bound: Callable[P, AsyncIterator[T]] = getattr(self.asynchronous, method.__name__)
+
+        async def collected() -> Sequence[T]:
+            return [item async for item in bound(*args, **kwargs)]
+
+        return _wait(collected)
+
+    return collect
+
+
+class Bundles(_Blocking[_bundle.Bundles]):
+    """Session directories of one sandbox; see `host_client.sandbox.bundle.Bundles`."""
+
+    list = _all(_bundle.Bundles.list)
+    capture = _call(_bundle.Bundles.capture)
+    restore = _call(_bundle.Bundles.restore)
+    validate = _call(_bundle.Bundles.validate)
+    list_recovery = _all(_bundle.Bundles.list_recovery)
+    undo_restore = _call(_bundle.Bundles.undo_restore)
+    prune_recovery = _call(_bundle.Bundles.prune_recovery)
+
+
+class Files(_Blocking[_file.Files]):
+    """Single files of one sandbox; see `host_client.sandbox.file.Files`."""
+
+    find = _all(_file.Files.find)
+    stat = _call(_file.Files.stat)
+    read = _call(_file.Files.read)
+    write = _call(_file.Files.write)
+    remove = _call(_file.Files.remove)
+
+
+class Sandbox(_Blocking[_sandbox.Sandbox]):
+    """A connected sandbox; see `host_client.sandbox.sandbox.Sandbox`.
+
+    Attributes:
+        asynchronous: The sandbox as the asynchronous parts of the library know it.
+        root: The workspace, links resolved.
+        home: The agent home.
+        target: What was connected to.
+        bundles: Session directories.
+        files: Single files.
+    """
+
+    def __init__(self, asynchronous: _sandbox.Sandbox) -> None:
+        super().__init__(asynchronous)
+        self.root: PurePosixPath = asynchronous.root
+        self.home: PurePosixPath = asynchronous.home
+        self.target: str = asynchronous.target
+        self.bundles = Bundles(asynchronous.bundles)
+        self.files = Files(asynchronous.files)
+
+    def __repr__(self) -> str:
+        return repr(self.asynchronous)
+
+    info = _call(_sandbox.Sandbox.info)
+    diagnose = _call(_sandbox.Sandbox.diagnose)
+    upload = _call(_sandbox.Sandbox.upload)
+    download = _call(_sandbox.Sandbox.download)
+    close = _call(_sandbox.Sandbox.close)
+
+    def context(self, **fields: Any) -> ConversationContext:
+        """Return a `ConversationContext` for this sandbox with these fields."""
+        return ConversationContext(sandbox=self.asynchronous, **fields)
+
+
+class Conversations(_Blocking[ConversationStore]):
+    """A store of conversations with blocking methods, in front of any `ConversationStore`."""
+
+    locate = _call(ConversationStore.locate)
+    capture = _call(ConversationStore.capture)
+    restore = _call(ConversationStore.restore)
+
+    @property
+    def format(self) -> str | None:
+        """The store's format."""
+        return self.asynchronous.format
+
+
+@contextmanager
+def connect(
+    target: str | Target, *, limits: Limits | None = None, stall_seconds: float = STALL_SECONDS
+) -> Iterator[Sandbox]:
+    """Connect to a daemon, or start a private one for `local:`; leaving the context closes the sandbox.
+
+    See `host_client.sandbox.sandbox.connect` for parameters and errors.
+    """
+    connecting = _sandbox.connect(target, limits=limits, stall_seconds=stall_seconds)
+    with _portal as portal, portal.wrap_async_context_manager(connecting) as sandbox:
+        yield Sandbox(sandbox)
+
+
+def relay(
+    source: Sandbox,
+    conversation_id: str,
+    targets: Sequence[Sandbox | str],
+    store: Conversations,
+    context: ConversationContext | None = None,
+    *,
+    concurrency_count: int = _relay.DEFAULT_CONCURRENCY_COUNT,
+    target_seconds: float | None = None,
+) -> RelayResult:
+    """Capture one session and restore it in every target; see `host_client.stores.relay.relay`."""
+    return _wait(
+        partial(
+            _relay.relay,
+            source.asynchronous,
+            conversation_id,
+            [target if isinstance(target, str) else target.asynchronous for target in targets],
+            store.asynchronous,
+            context,
+            concurrency_count=concurrency_count,
+            target_seconds=target_seconds,
+        )
+    )
