@@ -32,9 +32,9 @@ async def user_home(profile: Profile, context: ConversationContext) -> AsyncIter
     """
     variables = dict(context.variables)
     name = profile.root_variable
-    if context.conversation_home and name:
-        variables.setdefault(name, "")
     home = context.conversation_home or Path.home()
+    if context.conversation_home and name:
+        variables.setdefault(name, str(home.absolute() / profile.root_directory))
     moved = Path(variables.get(name, os.environ.get(name, ""))) if name else Path()
     # A CLI home that the variable moves out of the home must lie in a root of the daemon; its workspace is one.
     workspace = moved if moved.is_absolute() and await in_thread(moved.is_dir) else home

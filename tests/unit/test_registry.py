@@ -1,0 +1,52 @@
+"""The built-in formats by name."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from host_client.agents.registry import builtin_format, format_names, resume_command, validate_file
+from host_client.errors import ConfigurationError, SessionError
+from support.saved import FILES, document, save, saved_path, write_document, write_text
+
+
+@pytest.mark.parametrize("name", format_names())
+def test_every_name_gives_its_format(name: str) -> None:
+    """A built-in format has the name it is asked for by, and a command that resumes."""
+    assert builtin_format(name).format == name
+    assert ID in resume_command(name, ID, PurePosixPath("/w"))
+
+
+ID = "be154688-9dce-4f8b-bdc0-13dc165232e6"
+
+
+@pytest.mark.parametrize("name", ["", "Copilot", "../kimi", "registry", "os"])
+def test_an_unknown_name_is_refused_and_the_known_are_named(name: str) -> None:
+    """A name that is not built in is `unknown_format`; nothing is imported for it."""
+    for use in (lambda: builtin_format(name), lambda: resume_command(name, ID, PurePosixPath("/w"))):
+        with pytest.raises(ConfigurationError) as caught:
+            use()
+        assert caught.value.reason == "unknown_format"
+        assert all(known in caught.value.hint for known in format_names())
+
+
+def test_a_file_is_judged_by_the_format_it_names(tmp_path: Path) -> None:
+    """Format and id come from the file; without them it is no bundle, and a foreign format is not guessed at."""
+    save(tmp_path, FILES)
+    with pytest.raises(ConfigurationError) as unknown:
+        asyncio.run(validate_file(saved_path(tmp_path)))
+    assert unknown.value.reason == "unknown_format"
+    write_document(tmp_path, {**document(FILES), "format": "kimi"})
+    with pytest.raises(SessionError) as wrong:
+        asyncio.run(validate_file(saved_path(tmp_path)))
+    assert wrong.value.reason == "missing_required"
+    for text in ("[]", "{}", '{"format":"kimi"}', "{"):
+        write_text(tmp_path, text)
+        with pytest.raises(SessionError) as caught:
+            asyncio.run(validate_file(saved_path(tmp_path)))
+        assert caught.value.reason == "corrupt"
+    with pytest.raises(SessionError) as missing:
+        asyncio.run(validate_file(tmp_path / "none.json"))
+    assert missing.value.reason == "not_found"
