@@ -157,7 +157,7 @@ class Capture:
         self._found = only_session(cli_home, profile, conversation_id)
         try:
             return cli_home.directory(self._found.relative)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise not_found(profile, conversation_id, cli_home.join(self._found.relative)) from None
 
     def _check_required(self) -> None:

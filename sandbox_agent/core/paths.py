@@ -141,9 +141,10 @@ class Directory:
                 return syscall.openat2(self.fd, relative, flags, mode, _RESOLVE)
             return self._open_stepwise(relative, flags, mode)
         except OSError as error:
-            # A link gives ELOOP, or ENOTDIR where a directory was asked for.
-            if error.errno in (errno.ELOOP, errno.ENOTDIR) and (link := self._first_link(relative)) is not None:
-                raise LinkError(link) from None
+            # A link gives ELOOP, or ENOTDIR where a directory was asked for. By now it may be gone again.
+            link = self._first_link(relative) if error.errno in (errno.ELOOP, errno.ENOTDIR) else None
+            if link is not None or error.errno == errno.ELOOP:
+                raise LinkError(self.join(relative if link is None else link)) from None
             raise OSError(error.errno, error.strerror, self.join(relative)) from None
 
     def _open_stepwise(self, relative: bytes, flags: int, mode: int) -> int:
@@ -165,7 +166,7 @@ class Directory:
         for prefix in _prefixes(relative):
             try:
                 if stat.S_ISLNK(os.stat(prefix, dir_fd=self.fd, follow_symlinks=False).st_mode):
-                    return self.join(prefix)
+                    return prefix
             except OSError:
                 return None
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +11,8 @@ from sandbox_api.errors import SessionError
 from support.sandbox import walked, write
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sandbox_agent.core.tree import Tree
 
 
