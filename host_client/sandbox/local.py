@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -33,6 +34,7 @@ STOP_SECONDS = 10.0
 _STDERR_TAIL_BYTES = 4096
 _STDERR_FD = 2
 _READY = b"listening "
+_PLAIN = re.compile(r"[A-Za-z0-9/._-]+", re.ASCII)
 
 
 class _Watch(asyncio.SubprocessProtocol):
@@ -90,9 +92,10 @@ async def local_daemon(target: LocalTarget) -> AsyncIterator[SocketTarget]:
 
 
 def _short_directory() -> str:
-    """Return a folder for temporary files in which the path of a socket is not too long."""
+    """Return a folder for temporary files in which a socket has a short and plain path."""
     usual = tempfile.gettempdir()
-    return usual if len(os.fsencode(usual)) < MAX_SOCKET_PATH_BYTES - len("/outpost-12345678/daemon") else "/tmp"  # noqa: S108 - mkdtemp makes a private folder in it
+    is_fit = len(usual) + len("/outpost-12345678/daemon") <= MAX_SOCKET_PATH_BYTES and _PLAIN.fullmatch(usual)
+    return usual if is_fit else "/tmp"  # noqa: S108 - mkdtemp makes a private folder in it
 
 
 async def _spawn(target: LocalTarget, socket: SocketTarget) -> tuple[asyncio.SubprocessTransport, _Watch]:
@@ -122,8 +125,8 @@ async def _await_ready(target: LocalTarget, transport: asyncio.SubprocessTranspo
         return
     if transport.get_returncode() is None:
         transport.kill()
-    await watch.ended
-    said = printable(watch.stderr_tail.strip().rpartition(b"\n")[2])[:500]
+    await asyncio.shield(watch.ended)
+    said = printable(b" ".join(watch.stderr_tail.split()))[-500:]
     raise UnavailableError(
         "unreachable",
         f"the local daemon for {target} did not start: {said or 'it said nothing'}",
@@ -143,4 +146,4 @@ async def _end(transport: asyncio.SubprocessTransport, watch: _Watch) -> None:
         pass  # it is killed below
     finally:
         transport.close()  # kills what has not ended; the loop reaps it
-        await watch.ended
+        await asyncio.shield(watch.ended)

@@ -72,8 +72,8 @@ def parse_target(text: str) -> Target:
     """Return what the text names.
 
     Raises:
-        ConfigurationError: `invalid_target`: no known form, a port out of range, a socket path that is too long, a
-            home or workspace that is no directory.
+        ConfigurationError: `invalid_target`: no known form, a port out of range, a socket path that is too long or
+            has a comma, a home or workspace that is no directory.
     """
     if "\0" in text:
         raise _refuse(text, _FORMS)
@@ -97,6 +97,8 @@ def _socket(text: str) -> SocketTarget:
     target = SocketTarget(Path(path).absolute())
     if len(os.fsencode(target.socket_path)) > MAX_SOCKET_PATH_BYTES:
         raise _refuse(text, f"the system allows {MAX_SOCKET_PATH_BYTES} bytes for the path of a socket")
+    if "," in str(target.socket_path):
+        raise _refuse(text, "gRPC takes a comma in the path of a socket for the end of it; use a link to its folder")
     return target
 
 

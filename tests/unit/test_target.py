@@ -68,6 +68,7 @@ def test_local_directories_must_exist(text: str, tmp_path: Path) -> None:
         "unix:",
         "unix:/" + "x" * 107,
         "unix:/a\0b",
+        "unix:/a,b",
         "local:",
         "local:,",
         "local:/,",
