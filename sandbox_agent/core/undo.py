@@ -72,7 +72,7 @@ class Undo:
     def _move(self, recovery: Directory, target: Target) -> str:
         """Exchange the entry and the session, or put the entry where nothing is."""
         entry_name = self._name.encode()
-        with Rollback() as back, ExitStack() as stack:
+        with ExitStack() as stack, Rollback() as back:
             folders = MadeFolders(self._sandbox, self._place, target)
             back.add(folders.remove)
             cli_home, folder = folders.make(None)
