@@ -1,8 +1,9 @@
-"""The two ends of a bundle in memory: a sink that checks what a real one checks, and a source."""
+"""The two ends of a bundle in memory, a sink that checks what a real one checks and a source; and sessions on disk."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from sandbox_api.profile import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import PurePosixPath
+    from pathlib import Path, PurePosixPath
 
 PROFILE = Profile(
     format="plain",
@@ -109,3 +110,19 @@ class MemorySource:
 def entries_of(contents: Mapping[bytes, bytes]) -> list[Entry]:
     """Return the manifest of contents, complete."""
     return [Entry(path, len(content), hashlib.sha256(content).digest()) for path, content in sorted(contents.items())]
+
+
+def write_session(home: Path, contents: dict[bytes, bytes], name: str = "S1") -> Path:
+    """Write a session of the plain format and return its directory."""
+    session = home / ".plain" / "sessions" / name
+    for path, content in contents.items():
+        file = session / os.fsdecode(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    return session
+
+
+def read_session(home: Path, name: str = "S1") -> dict[bytes, bytes]:
+    """Return the files of a session."""
+    session = home / ".plain" / "sessions" / name
+    return {os.fsencode(path.relative_to(session)): path.read_bytes() for path in session.rglob("*") if path.is_file()}
