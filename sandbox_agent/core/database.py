@@ -10,6 +10,8 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
+from sandbox_agent.core.paths import LinkError
+
 if TYPE_CHECKING:
     from sandbox_agent.core.paths import Directory
 
@@ -48,6 +50,8 @@ def is_live(folder: Directory, name: bytes) -> bool:
         fd = folder.file(name)
     except FileNotFoundError:
         return False
+    except LinkError:  # swapped for one since
+        return True
     try:
         return stat.S_ISREG(os.fstat(fd).st_mode) and any(os.read(fd, _JOURNAL_MAGIC_BYTES))
     finally:

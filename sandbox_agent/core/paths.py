@@ -73,7 +73,9 @@ class Directory:
 
     def join(self, relative: bytes) -> bytes:
         """Return the absolute path of something below, for messages."""
-        return os.path.join(self.path, relative) if relative else self.path
+        if not relative:
+            return self.path
+        return self.path + b"/" + relative if self.path != b"/" else b"/" + relative
 
     def directory(self, relative: bytes) -> Directory:
         """Open a directory below; `b""` gives a second handle of this one."""

@@ -9,9 +9,13 @@ import ctypes
 import errno
 import os
 import platform
+from functools import cache
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_LIBC.syscall.restype = ctypes.c_long
 
 _OPENAT2 = 437  # the same on every architecture
 _RENAMEAT2 = {"x86_64": 316, "aarch64": 276, "ppc64le": 357, "s390x": 347, "riscv64": 276}[platform.machine()]
@@ -31,10 +35,23 @@ class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-def _call(number: int, *arguments: object) -> int:
+def _prototype(*arguments: type) -> Callable[..., int]:
+    """Return libc's `syscall` for arguments of these types after the number: without them each call converts anew."""
+    function = _LIBC["syscall"]  # an object of its own each time
+    function.restype = ctypes.c_long
+    function.argtypes = (ctypes.c_long, *arguments)
+    return cast("Callable[..., int]", function)
+
+
+_syscall_openat2 = _prototype(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_OpenHow), ctypes.c_size_t)
+_syscall_renameat2 = _prototype(ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+_syscall_syncfs = _prototype(ctypes.c_int)
+
+
+def _call(function: Callable[..., int], *arguments: object) -> int:
     again_count = 0
     while True:
-        result = int(_LIBC.syscall(ctypes.c_long(number), *arguments))
+        result = function(*arguments)
         if result >= 0:
             return result
         code = ctypes.get_errno()
@@ -43,30 +60,22 @@ def _call(number: int, *arguments: object) -> int:
             raise OSError(code, os.strerror(code))
 
 
+@cache
+def _how(flags: int, mode: int, resolve: int) -> _OpenHow:
+    return _OpenHow(flags | os.O_CLOEXEC, mode if flags & os.O_CREAT else 0, resolve)
+
+
 def openat2(directory_fd: int, path: bytes, flags: int, mode: int, resolve: int) -> int:
     """Open a path below a directory under resolution rules; return a descriptor that children do not inherit."""
-    how = _OpenHow(flags | os.O_CLOEXEC, mode if flags & os.O_CREAT else 0, resolve)
-    return _call(
-        _OPENAT2,
-        ctypes.c_int(directory_fd),
-        ctypes.c_char_p(path),
-        ctypes.byref(how),
-        ctypes.c_size_t(ctypes.sizeof(how)),
-    )
+    how = _how(flags, mode, resolve)
+    return _call(_syscall_openat2, _OPENAT2, directory_fd, path, how, ctypes.sizeof(how))
 
 
 def renameat2(old_fd: int, old_name: bytes, new_fd: int, new_name: bytes, flags: int) -> None:
     """Rename with `RENAME_NOREPLACE` or `RENAME_EXCHANGE`: one atomic step."""
-    _call(
-        _RENAMEAT2,
-        ctypes.c_int(old_fd),
-        ctypes.c_char_p(old_name),
-        ctypes.c_int(new_fd),
-        ctypes.c_char_p(new_name),
-        ctypes.c_uint(flags),
-    )
+    _call(_syscall_renameat2, _RENAMEAT2, old_fd, old_name, new_fd, new_name, flags)
 
 
 def syncfs(fd: int) -> None:
     """Write all of the descriptor's file system to its device, and report errors since it was opened."""
-    _call(_SYNCFS, ctypes.c_int(fd))
+    _call(_syscall_syncfs, _SYNCFS, fd)

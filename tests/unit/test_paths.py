@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import stat
@@ -202,6 +203,21 @@ def test_only_plain_absolute_paths(path: bytes) -> None:
     with pytest.raises(WorkspaceError) as caught:
         check_absolute(path)
     assert caught.value.reason == "unsafe_path"
+
+
+@pytest.mark.parametrize("code", [errno.EAGAIN, errno.EINTR])
+def test_a_disturbed_call_is_made_again(code: int) -> None:
+    """A call that a rename elsewhere or a signal disturbed is repeated, and not for ever when a rename always does."""
+    results = [-1, -1, 7]
+
+    def call() -> int:
+        ctypes.set_errno(code)
+        return results.pop(0) if results else -1
+
+    assert syscall._call(call) == 7
+    if code == errno.EAGAIN:
+        with pytest.raises(BlockingIOError):
+            syscall._call(call)
 
 
 def test_exchange_and_noreplace(held: Directory) -> None:
