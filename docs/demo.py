@@ -10,9 +10,8 @@ import shutil
 import tempfile
 from pathlib import Path, PurePosixPath
 
+from host_client import ConversationContext, Place, Sandbox, builtin_format, connect, resume_command
 from host_client.agents.registry import resume_command
-
-from host_client import ConversationContext, Sandbox, builtin_format, connect
 
 RECORDED = Path(__file__).parents[1] / "tests" / "data"
 SESSIONS = {
@@ -74,7 +73,7 @@ async def move(format_name: str, folder: Path) -> None:
             file.write("\n")
         replaced = await store.restore(record, context(b))
         say(f"   recovery  a changed session was set aside as {replaced.recovery}")
-        undone = await b.bundles.undo_restore(store.place(session.name, context(b)), replaced.recovery)
+        undone = await b.bundles.undo_restore(Place(store.profile, session.name), replaced.recovery)
         say(f"   undone    it is back in {PurePosixPath(undone.target).parent.name}/, the other one is in recovery now")
 
 

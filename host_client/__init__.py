@@ -1,1 +1,74 @@
-"""The client: capture, keep and restore coding-agent conversations through daemons in sandboxes."""
+"""The client: capture, keep and restore coding-agent conversations through daemons in sandboxes.
+
+Start with `connect(target)` and a store such as `builtin_format("kimi")`; `host_client.sync` is the same for programs
+that block. What is listed here is the public surface; modules below may move.
+"""
+
+from host_client.agents.registry import builtin_format, format_names, resume_command
+from host_client.errors import (
+    ConfigurationError,
+    ConflictError,
+    DeadlineError,
+    LimitError,
+    Offender,
+    OutpostError,
+    ProcessError,
+    SessionError,
+    UnavailableError,
+    WorkspaceError,
+)
+from host_client.sandbox.daemon import Finding, Info
+from host_client.sandbox.file import FileInfo
+from host_client.sandbox.place import LeftOut, Place, RecoveryItem, SessionSummary, Undone
+from host_client.sandbox.progress import Progress
+from host_client.sandbox.sandbox import Sandbox, connect
+from host_client.stores.bundle import SessionBundleConversations
+from host_client.stores.context import ConversationContext
+from host_client.stores.contract import (
+    ConversationRecord,
+    ConversationStore,
+    NativeConversationStore,
+    RestoreOutcome,
+)
+from host_client.stores.profile import BundleRoot, SessionBundleProfile
+from host_client.stores.relay import Delivery, RelayResult, relay
+from sandbox_api.limits import Limits
+
+__all__ = [
+    "BundleRoot",
+    "ConfigurationError",
+    "ConflictError",
+    "ConversationContext",
+    "ConversationRecord",
+    "ConversationStore",
+    "DeadlineError",
+    "Delivery",
+    "FileInfo",
+    "Finding",
+    "Info",
+    "LeftOut",
+    "LimitError",
+    "Limits",
+    "NativeConversationStore",
+    "Offender",
+    "OutpostError",
+    "Place",
+    "ProcessError",
+    "Progress",
+    "RecoveryItem",
+    "RelayResult",
+    "RestoreOutcome",
+    "Sandbox",
+    "SessionBundleConversations",
+    "SessionBundleProfile",
+    "SessionError",
+    "SessionSummary",
+    "UnavailableError",
+    "Undone",
+    "WorkspaceError",
+    "builtin_format",
+    "connect",
+    "format_names",
+    "relay",
+    "resume_command",
+]

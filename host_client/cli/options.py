@@ -27,7 +27,7 @@ DIRECTORY = AbsolutePath(exists=True, file_okay=False)
 FILE = AbsolutePath(exists=True, dir_okay=False)
 
 
-class Variables(click.ParamType):
+class Variables(click.ParamType[tuple[str, str]]):
     """`NAME=VALUE` of the environment that the CLI runs with."""
 
     name = "NAME=VALUE"
@@ -40,7 +40,7 @@ class Variables(click.ParamType):
         return name, text
 
 
-class Owner(click.ParamType):
+class Owner(click.ParamType[tuple[int, int]]):
     """`UID:GID` that restored files are given to."""
 
     name = "UID:GID"

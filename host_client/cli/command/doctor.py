@@ -9,7 +9,7 @@ import click
 from host_client.agents.registry import builtin_format, format_names
 from host_client.cli.options import Variables, json_option
 from host_client.cli.output import Output
-from host_client.sandbox.connect import connect
+from host_client.sandbox.sandbox import connect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ async def doctor(target: str, formats: Sequence[str], *, variables: Sequence[tup
     """
     profiles = [builtin_format(name).profile for name in formats or format_names()]
     async with connect(target) as sandbox:
-        findings = await sandbox.diagnose(profiles, variables=dict(variables))
+        findings = await sandbox.diagnose(profiles, dict(variables))
     document: dict[str, object] = {
         "findings": [
             {

@@ -6,7 +6,7 @@ import click
 
 from host_client.cli.options import json_option
 from host_client.cli.output import Output, size
-from host_client.sandbox.connect import connect
+from host_client.sandbox.sandbox import connect
 
 
 @click.command()

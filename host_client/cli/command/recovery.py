@@ -9,8 +9,8 @@ import click
 from host_client.agents.registry import builtin_format
 from host_client.cli.options import json_option, place_options
 from host_client.cli.output import Output
-from host_client.sandbox.bundle import Place
-from host_client.sandbox.connect import connect
+from host_client.sandbox.place import Place
+from host_client.sandbox.sandbox import connect
 from sandbox_api.errors import printable
 
 if TYPE_CHECKING:
@@ -38,9 +38,15 @@ async def list_entries(
     as_json: bool,
 ) -> None:
     """List set-aside sessions of FORMAT at TARGET, newest first."""
-    place = _place(format_name, conversation_id, variables, follow_root_link=follow_root_link)
+    profile = builtin_format(format_name).profile
     async with connect(target) as sandbox:
-        entries = [entry async for entry in sandbox.bundles.list_recovery(place)]
+        found = sandbox.bundles.list_recovery(
+            profile,
+            conversation_id=conversation_id,
+            variables=dict(variables),
+            follow_root_link=follow_root_link,
+        )
+        entries = [entry async for entry in found]
     document: dict[str, object] = {
         "entries": [
             {
@@ -79,7 +85,12 @@ async def undo(
     as_json: bool,
 ) -> None:
     """Put a set-aside session back; what is there now is set aside in its place."""
-    place = _place(format_name, conversation_id, variables, follow_root_link=follow_root_link)
+    place = Place(
+        profile=builtin_format(format_name).profile,
+        conversation_id=conversation_id,
+        variables=dict(variables),
+        follow_root_link=follow_root_link,
+    )
     async with connect(target) as sandbox:
         undone = await sandbox.bundles.undo_restore(place, entry, force=force)
     Output(as_json).result(
@@ -110,22 +121,14 @@ async def prune(
     """Remove set-aside sessions of FORMAT at TARGET, by number or by age."""
     if keep is None and older_than_days is None:
         raise click.UsageError("say --keep or --older-than-days")
-    place = _place(format_name, conversation_id, variables, follow_root_link=follow_root_link)
+    profile = builtin_format(format_name).profile
     async with connect(target) as sandbox:
         removed = await sandbox.bundles.prune_recovery(
-            place,
+            profile,
+            conversation_id=conversation_id,
+            variables=dict(variables),
+            follow_root_link=follow_root_link,
             keep_count=keep,
             older_than_seconds=None if older_than_days is None else int(older_than_days * 86400),
         )
     Output(as_json).result({"removed": list(removed)}, [f"removed {name}" for name in removed] or ["nothing to remove"])
-
-
-def _place(
-    format_name: str, conversation_id: str, variables: Sequence[tuple[str, str]], *, follow_root_link: bool
-) -> Place:
-    return Place(
-        profile=builtin_format(format_name).profile,
-        conversation_id=conversation_id,
-        variables=dict(variables),
-        follow_root_link=follow_root_link,
-    )

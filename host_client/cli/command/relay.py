@@ -10,7 +10,8 @@ from host_client.agents.registry import builtin_format
 from host_client.cli.options import durability_option, json_option, limit_options, limits, place_options
 from host_client.cli.output import Output, error_document
 from host_client.cli.progress import shown_progress
-from host_client.sandbox.connect import connect
+from host_client.sandbox.sandbox import connect
+from host_client.stores.context import ConversationContext
 from host_client.stores.relay import relay as relay_session
 
 if TYPE_CHECKING:
@@ -54,12 +55,14 @@ async def relay(
                 conversation_id,
                 targets,
                 store,
-                variables=dict(variables),
-                follow_root_link=follow_root_link,
-                limits=limits(max_bytes, max_files),
-                durability=durability,
-                force=force,
-                progress=progress,
+                ConversationContext(
+                    variables=dict(variables),
+                    follow_root_link=follow_root_link,
+                    limits=limits(max_bytes, max_files),
+                    durability=durability,
+                    force=force,
+                    progress=progress,
+                ),
             )
     rows: list[dict[str, object]] = []
     lines = []

@@ -19,7 +19,7 @@ from host_client.cli.options import (
 from host_client.cli.output import Output, size
 from host_client.cli.progress import shown_progress
 from host_client.cli.record import outcome_document, resume_line
-from host_client.sandbox.connect import connect
+from host_client.sandbox.sandbox import connect
 from host_client.stores.context import ConversationContext
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import click
 from host_client.agents.registry import builtin_format
 from host_client.cli.options import json_option, place_options
 from host_client.cli.output import Output
-from host_client.sandbox.connect import connect
+from host_client.sandbox.sandbox import connect
 from sandbox_api.errors import printable
 
 if TYPE_CHECKING:

@@ -1,0 +1,62 @@
+"""The public surface: a name added or lost here is a decision, not an accident."""
+
+from __future__ import annotations
+
+import host_client
+from host_client import sync
+
+PUBLIC = [
+    "BundleRoot",
+    "ConfigurationError",
+    "ConflictError",
+    "ConversationContext",
+    "ConversationRecord",
+    "ConversationStore",
+    "DeadlineError",
+    "Delivery",
+    "FileInfo",
+    "Finding",
+    "Info",
+    "LeftOut",
+    "LimitError",
+    "Limits",
+    "NativeConversationStore",
+    "Offender",
+    "OutpostError",
+    "Place",
+    "ProcessError",
+    "Progress",
+    "RecoveryItem",
+    "RelayResult",
+    "RestoreOutcome",
+    "Sandbox",
+    "SessionBundleConversations",
+    "SessionBundleProfile",
+    "SessionError",
+    "SessionSummary",
+    "UnavailableError",
+    "Undone",
+    "WorkspaceError",
+    "builtin_format",
+    "connect",
+    "format_names",
+    "relay",
+    "resume_command",
+]
+
+
+def test_the_library_offers_exactly_these_names() -> None:
+    """`host_client.__all__` is sorted, complete and importable."""
+    assert host_client.__all__ == PUBLIC
+    assert all(getattr(host_client, name).__doc__ for name in PUBLIC)
+
+
+def test_the_blocking_facade_offers_exactly_these_names() -> None:
+    """`host_client.sync.__all__`."""
+    assert sync.__all__ == ["Bundles", "Conversations", "Files", "Sandbox", "connect", "relay"]
+
+
+def test_no_public_signature_speaks_grpc() -> None:
+    """Nothing public comes from gRPC or protobuf."""
+    for name in PUBLIC:
+        assert getattr(host_client, name).__module__.split(".")[0] in {"host_client", "sandbox_api"}
