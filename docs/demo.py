@@ -11,7 +11,6 @@ import tempfile
 from pathlib import Path, PurePosixPath
 
 from host_client import ConversationContext, Place, Sandbox, builtin_format, connect, resume_command
-from host_client.agents.registry import resume_command
 
 RECORDED = Path(__file__).parents[1] / "tests" / "data"
 SESSIONS = {
