@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 768 << 10
 """Base64 text decoded at a time: a multiple of four, and it stays in the processor's cache."""
+NO_QUANTUM = "base64 text has no multiple of four characters"
 _ENCODE_BYTES = BLOCK_BYTES // 4 * 3
 _LONGEST_ESCAPE_BYTES = 6
 
@@ -39,7 +40,7 @@ def measure(fd: int, span: Span) -> int:
             length += len(text)
             end = (end + text)[-2:]
     if length % 4:
-        raise JsonError("base64 text has no multiple of four characters", span.start)
+        raise JsonError(NO_QUANTUM, span.start)
     return length // 4 * 3 - (end.count(b"=") if end.endswith(b"=") else 0)
 
 
@@ -76,7 +77,7 @@ def decode(fd: int, span: Span) -> Iterator[bytes]:
             ended = whole.endswith(b"=")
             yield _decode_block(whole, span.start)
     if left:
-        raise JsonError("base64 text has no multiple of four characters", span.start)
+        raise JsonError(NO_QUANTUM, span.start)
 
 
 def _decode_block(text: bytes, offset: int) -> bytes:

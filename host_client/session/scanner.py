@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-WINDOW_BYTES = 1 << 20
+WINDOW_BYTES = 256 << 10
+"""Read at a time: it stays in the processor's cache."""
 MAX_TOKEN_BYTES = 64 << 10
 """Longest name, text or number; a path of 4,096 bytes needs 24 KiB when every byte is escaped."""
 MAX_JSON_DEPTH_COUNT = 64
@@ -53,16 +54,6 @@ class Span(NamedTuple):
     escaped: bool
 
 
-class Enclosed(NamedTuple):
-    """A string between two matches, and where all of it lies in the file."""
-
-    head: re.Match[bytes]
-    span: Span
-    tail: re.Match[bytes]
-    start: int
-    end: int
-
-
 class Scanner:
     """A position in a JSON document; each method consumes one thing or raises `JsonError`.
 
@@ -97,31 +88,18 @@ class Scanner:
             self._at = found.end()
         return found
 
-    def enclosed(self, head: re.Pattern[bytes], tail: re.Pattern[bytes]) -> Iterator[Enclosed]:
-        """Consume array elements that are a string between two matches, for as long as they follow each other.
+    def ahead(self) -> tuple[bytes, int, int]:
+        """Return the window, the position in it, and how far it has no backslash.
 
-        The short way through thousands of small elements in a usual spelling; what it leaves, `members` and `span`
-        read. `head` ends before the opening quote. An element that reaches beyond the window is left.
+        The short way through thousands of small elements in a usual spelling; `advance` says how much of it was
+        consumed.
         """
         self._fill()
-        window, at = self._window, self._at
-        limit = self._backslash if self._has_backslash(-1) else len(window)
-        while (first := head.match(window, at)) is not None:
-            begin = first.end() + 1
-            end = window.find(b'"', begin, limit)
-            last = tail.match(window, end + 1) if end >= 0 else None
-            if last is None:
-                return
-            start, stop = self._start + at, self._start + last.end()
-            span = Span(
-                self._start + begin, self._start + end, window[max(begin, end - _TAIL_BYTES) : end], escaped=False
-            )
-            self._at = last.end()
-            yield Enclosed(first, span, last, start, stop)
-            # The comma is consumed together with the element after it, or by `elements`.
-            at = self._at + 1
-            if not window.startswith(b",", self._at):
-                return
+        return self._window, self._at, self._backslash if self._has_backslash(-1) else len(self._window)
+
+    def advance(self, position: int) -> None:
+        """Consume the window up to a position that `ahead` gave or that lies behind it."""
+        self._at = position
 
     def text(self) -> str:
         """Consume a string and return it decoded; a lone surrogate escape stays one."""

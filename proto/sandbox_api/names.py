@@ -90,15 +90,19 @@ def order_problem(paths: Iterable[bytes]) -> tuple[bytes, str] | None:
     Paths are strictly increasing as bytes, hence without duplicates, and none is a file and a directory at once.
     """
     previous = b""
+    checked = b""
     files: set[bytes] = set()
     for path in paths:
         if path <= previous:
             return path, "is a duplicate or out of order"
-        parent = path
-        while (cut := parent.rfind(b"/")) > 0:
-            parent = parent[:cut]
-            if parent in files:
-                return path, "lies below a file of the same manifest"
+        parent = path[: max(0, path.rfind(b"/"))]
+        # A directory's files come after any file of its name, so that one look at each run of neighbours is enough.
+        if parent != checked:
+            checked = parent
+            while parent:
+                if parent in files:
+                    return path, "lies below a file of the same manifest"
+                parent = parent[: max(0, parent.rfind(b"/"))]
         files.add(path)
         previous = path
     return None
