@@ -113,14 +113,16 @@ class Placement:
             syscall.syncfs(staged.staging.directory.fd)
         with folder_lock(staged.folder):
             self._check_existing(staged.folder)
-            slot = self._prepare_slot(staged.cli_home)
+            recovery = new_entry_name(self._place.conversation_id) if self._existing else ""
             old = self._existing.identity if self._existing else None
+            # Before anything is made for the recovery entry, so that the sweep knows of it.
             staged.intent.write(
                 durable=self._durable,
-                recovery=slot.name if slot else "",
+                recovery=recovery,
                 staging_inode=staged.staging.identity[1],
                 old_inode=old[1] if old else 0,
             )
+            slot = self._prepare_slot(staged.cli_home, recovery) if recovery else None
             not_atomic = Swap(
                 folder=staged.folder,
                 name=self._target.name,
@@ -132,7 +134,7 @@ class Placement:
                 durable=self._durable,
             ).place()
         self._finish(staged, slot)
-        return slot.name if slot else "", not_atomic
+        return recovery, not_atomic
 
     def discard(self) -> None:
         """Remove what is staged and not placed; after a commit or a discard there is nothing.
@@ -206,12 +208,10 @@ class Placement:
         if self._existing:
             check_idle(self._existing.directory, self._place.profile, force=self._force)
 
-    def _prepare_slot(self, cli_home: Directory) -> Slot | None:
-        if self._existing is None:
-            return None
+    def _prepare_slot(self, cli_home: Directory, name: str) -> Slot:
         slot = Slot.prepare(
             cli_home,
-            new_entry_name(self._place.conversation_id),
+            name,
             Sidecar(self._place.profile.format, self._target.relative),
             self._owner,
             durable=self._durable,

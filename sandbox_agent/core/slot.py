@@ -93,7 +93,7 @@ class Slot:
             os.fsync(self.folder.fd)
 
     def discard(self) -> None:
-        """Give the slot up when nothing was set aside: what was made for it goes."""
+        """Let go of the folder; what was made for the slot goes, unless something was set aside."""
         if identity_at(self.folder, self.tree_name) is None:
             recovery_entry.remove_sidecar(self.folder, self.name)
         if self._is_folder_made:

@@ -44,7 +44,10 @@ def finish(roots: Roots, record: Record, staging_name: bytes) -> str:
         slot = _slot(cli_home, record)
         if slot is not None:
             stack.callback(slot.close)
-        return _Finish(record, folder, staging_name, slot).run()
+        told = _Finish(record, folder, staging_name, slot).run()
+        if slot is not None:
+            slot.discard()
+        return told
 
 
 def _slot(cli_home: Directory, record: Record) -> Slot | None:
@@ -70,7 +73,6 @@ class _Finish:
             remove_tree(self._slot.folder, self._staging_name)
         staged_inode = _inode(self._folder, self._staging_name)
         if not staged_inode:
-            self._discard_sidecar()
             return f"{self._path} had been placed or removed"
         if self._slot is None or not self._record.old_inode:
             return self._remove()
@@ -88,12 +90,7 @@ class _Finish:
 
     def _remove(self) -> str:
         remove_tree(self._folder, self._staging_name)
-        self._discard_sidecar()
         return f"removed {self._path}: the session is the old one"
-
-    def _discard_sidecar(self) -> None:
-        if self._slot is not None and not _inode(self._slot.folder, self._slot.tree_name):
-            recovery_entry.remove_sidecar(self._slot.folder, self._slot.name)
 
     def _set_aside(self, slot: Slot) -> str:
         # An entry under that name is the finished copy of what is still here.

@@ -53,6 +53,18 @@ def without_moves(patch: pytest.MonkeyPatch, is_stuck: Callable[[bytes], bool]) 
     patch.setattr(syscall, "renameat2", refuse)
 
 
+def without_moves_across(patch: pytest.MonkeyPatch) -> None:
+    """Make recovery another file system than the sessions, which can be exchanged among themselves."""
+    real = syscall.renameat2
+
+    def refuse(old_fd: int, old: bytes, new_fd: int, new: bytes, flags: int) -> None:
+        if not os.path.samestat(os.fstat(old_fd), os.fstat(new_fd)):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        real(old_fd, old, new_fd, new, flags)
+
+    patch.setattr(syscall, "renameat2", refuse)
+
+
 @cache
 def _may_mount() -> str:
     """Return why this process cannot mount; empty when it can."""

@@ -16,7 +16,7 @@ from sandbox_agent.core.recovery import list_recovery
 from sandbox_agent.core.rename import rename_exclusive
 from sandbox_agent.core.rollback import Rollback
 from sandbox_api.errors import ConflictError, LimitError, OutpostError, SessionError, UnavailableError
-from support.filesystem import without_exchange, without_flags, without_moves
+from support.filesystem import without_exchange, without_flags, without_moves, without_moves_across
 from support.restoring import NEW, OLD, files_of, open_restore, picture, restore_files, restoring_sandbox, send, staged
 from support.sandbox import ID, make_session, place, write
 
@@ -35,24 +35,12 @@ def _no_moves_of_sessions(patch: pytest.MonkeyPatch) -> None:
     without_moves(patch, lambda name: name == ID.encode())
 
 
-def _no_moves_to_recovery(patch: pytest.MonkeyPatch) -> None:
-    """Make recovery another file system, on one that exchanges."""
-    real = syscall.renameat2
-
-    def refuse(old_fd: int, old: bytes, new_fd: int, new: bytes, flags: int) -> None:
-        if flags != syscall.RENAME_EXCHANGE and not os.path.samestat(os.fstat(old_fd), os.fstat(new_fd)):
-            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-        real(old_fd, old, new_fd, new, flags)
-
-    patch.setattr(syscall, "renameat2", refuse)
-
-
 DETOURS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], bool]] = {
     "none": (lambda _: None, False),
     "no exchange": (without_exchange, True),
     "no flags": (without_flags, True),
     "image layer": (_no_moves_of_sessions, True),
-    "recovery elsewhere": (_no_moves_to_recovery, False),
+    "recovery elsewhere": (without_moves_across, False),
 }
 
 
