@@ -6,6 +6,7 @@ import os
 import sys
 
 from sandbox_agent import VERSION, log
+from sandbox_agent.allocator import keep_memory_of_chunks
 from sandbox_agent.config import HealthcheckConfig, read_arguments
 from sandbox_api.errors import OutpostError
 
@@ -19,6 +20,7 @@ def main() -> int:
             return 0
         if isinstance(config, HealthcheckConfig):
             return _healthcheck(config)
+        keep_memory_of_chunks()
         log.set_up(as_json=config.log_format == "json", debug=config.debug)
         # gRPC's core writes to stderr by itself; what it would say of closing connections does not belong into our log.
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

@@ -281,6 +281,23 @@ def test_cancel_leaves_nothing(daemon: RunningDaemon, files: file_pb2_grpc.FileS
     assert max(threads) <= threads_before + 20
 
 
+def _page_faults(daemon: RunningDaemon) -> int:
+    # Field 10 of proc(5), counted from the end of the name, which may have spaces.
+    return int(Path(f"/proc/{daemon.process.pid}/stat").read_text().rpartition(")")[2].split()[7])
+
+
+def test_chunks_use_their_memory_again(
+    daemon: RunningDaemon, files: file_pb2_grpc.FileServiceStub, folder: Path
+) -> None:
+    """Sending does not get fresh memory from the system for each chunk, which would cost more than all else."""
+    (folder / "large").write_bytes(bytes(20 * _CHUNK_BYTES))
+    _read(files, folder / "large")
+    before = _page_faults(daemon)
+    _read(files, folder / "large")
+    pages_per_chunk = _CHUNK_BYTES // os.sysconf("SC_PAGESIZE")
+    assert _page_faults(daemon) - before < 20 * pages_per_chunk / 2
+
+
 def test_many_streams_at_once(files: file_pb2_grpc.FileServiceStub, folder: Path) -> None:
     """Eight writers and readers at once all get through."""
     contents = [os.urandom(3 * _CHUNK_BYTES) for _ in range(8)]
