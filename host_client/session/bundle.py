@@ -12,7 +12,8 @@ directions.
 
 from __future__ import annotations
 
-from host_client.session.bundle_reader import SavedBundle, read_identity
+from host_client.session.bundle_identity import read_identity
+from host_client.session.bundle_reader import SavedBundle
 from host_client.session.bundle_writer import BundleWriter
 from host_client.session.folder import Folder
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from host_client.session import content
 from host_client.session.bundle_index import BundleIndexer
 from host_client.session.failure import host_failure
-from host_client.session.scanner import JsonError, Scanner
+from host_client.session.scanner import JsonError
 from sandbox_api.errors import SessionError, printable
 from sandbox_api.limits import Limits
 from sandbox_api.manifest import Entry, bundle_digest
@@ -93,7 +92,7 @@ class SavedBundle:
             WorkspaceError: `unsafe_path`, `access`: the file is a link or cannot be read.
             LimitError: those of the class.
         """
-        return cls(_open(host_path, fd), host_path, profile, conversation_id, limits)
+        return cls(open_file(host_path, fd), host_path, profile, conversation_id, limits)
 
     def __enter__(self) -> Self:
         return self
@@ -229,46 +228,13 @@ def _identity(fd: int) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What a bundle file says it is; unchecked."""
-
-    format: str
-    conversation_id: str
-
-
-def read_identity(host_path: Path) -> Identity:
-    """Read only as far as format and id of a bundle file, to learn which profile it needs.
+def open_file(host_path: Path, directory_fd: int | None = None) -> int:
+    """Open a bundle file by its path, or by the path's last name below a held directory.
 
     Raises:
-        SessionError: `not_found`, `corrupt`.
-        WorkspaceError: `unsafe_path`, `access`.
+        SessionError: `not_found`.
+        WorkspaceError: `unsafe_path`, `access`: the file is a link or cannot be read.
     """
-    fd = _open(host_path, None)
-    try:
-        found: dict[str, str] = {}
-        scanner = Scanner(fd, os.fstat(fd).st_size)
-        for name in scanner.members():
-            if name in ("format", "id"):
-                found[name] = scanner.text()
-                if len(found) == len(("format", "id")):
-                    return Identity(found["format"], found["id"])
-            else:
-                scanner.skip()
-        raise scanner.error("the bundle names no format or no id")
-    except JsonError as error:
-        raise SessionError(
-            "corrupt",
-            f"{printable(str(host_path))} is no bundle: {error.problem}, at byte {error.offset}",
-            facts={"check": "json", "offset": str(error.offset), "path": printable(str(host_path))},
-        ) from None
-    except OSError as error:
-        raise host_failure(error, host_path) from None
-    finally:
-        os.close(fd)
-
-
-def _open(host_path: Path, directory_fd: int | None) -> int:
     try:
         return os.open(host_path if directory_fd is None else host_path.name, _OPEN_FLAGS, dir_fd=directory_fd)
     except FileNotFoundError:

@@ -10,6 +10,7 @@ import fcntl
 import os
 import secrets
 import stat
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from host_client.session.failure import host_failure
@@ -159,8 +160,9 @@ class Scratch:
         """Remove the file unless it was placed; a second call does nothing."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
-            os.unlink(self._scratch_name, dir_fd=self._folder.fd)
             os.close(fd)
+            with suppress(FileNotFoundError):  # somebody removed the whole folder: that is not the error to report
+                os.unlink(self._scratch_name, dir_fd=self._folder.fd)
 
     def _sweep(self) -> None:
         prefix, suffix = f".{self._name}.", ".tmp"
