@@ -166,7 +166,7 @@ class Bundles:
             await outgoing.send_contents(outgoing.lacking(need.need), send, lambda: reporter.report(outgoing.progress))
             await stream.write(bundle_pb2.RestoreRequest(trailer=outgoing.trailer))
             await stream.finish_writing()
-            result = (await _answer(stream, "result")).result
+            result = (await _answer(stream, "result", more_seconds=outgoing.commit_seconds)).result
             restored = Restored(
                 target=reply.sandbox_path(result.target, "target"),
                 unchanged=result.unchanged,
@@ -210,7 +210,7 @@ class Bundles:
             await outgoing.send_contents(range(len(source.entries)), send, lambda: None)
             await stream.write(bundle_pb2.ValidateRequest(trailer=outgoing.trailer))
             await stream.finish_writing()
-            await stream.only()
+            await stream.only(more_seconds=outgoing.commit_seconds)
 
     async def list_recovery(
         self,
@@ -306,8 +306,10 @@ async def _receive(stream: Stream[bundle_pb2.CaptureResponse], reception: Recept
     return captured
 
 
-async def _answer(stream: Stream[bundle_pb2.RestoreResponse], part: str) -> bundle_pb2.RestoreResponse:
-    answer = await stream.read()
+async def _answer(
+    stream: Stream[bundle_pb2.RestoreResponse], part: str, *, more_seconds: float = 0.0
+) -> bundle_pb2.RestoreResponse:
+    answer = await stream.read(more_seconds=more_seconds)
     if answer is None:
         raise stream.cut()
     if answer.WhichOneof("part") != part:

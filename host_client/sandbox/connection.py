@@ -47,15 +47,18 @@ class Stream(Generic[R]):
     ) -> None:
         self._call.cancel()
 
-    async def read(self) -> R | None:
+    async def read(self, *, more_seconds: float = 0.0) -> R | None:
         """Return the next message, or None when the daemon ended the call with success.
+
+        Args:
+            more_seconds: Time beside the stall limit for a daemon that has something long to do.
 
         Raises:
             OutpostError: what the daemon reported; `session`/`protocol` for a message that cannot be decoded;
                 `timeout`/`deadline` when none came within the stall limit; `unavailable`.
         """
         with translated(self._target):
-            async with asyncio.timeout(self._stall_seconds):
+            async with asyncio.timeout(self._stall_seconds + more_seconds):
                 data: Any = await self._call.read()
         if not isinstance(data, bytes):
             return None
@@ -81,13 +84,16 @@ class Stream(Generic[R]):
             async with asyncio.timeout(self._stall_seconds):
                 await self._call.done_writing()
 
-    async def only(self) -> R:
+    async def only(self, *, more_seconds: float = 0.0) -> R:
         """Return the one message of a call that answers once.
+
+        Args:
+            more_seconds: As for `read`.
 
         Raises:
             OutpostError: as `read`; `unavailable`/`unreachable` when the call ends without an answer.
         """
-        answer = await self.read()
+        answer = await self.read(more_seconds=more_seconds)
         if answer is None:
             raise self.cut()
         await self.end()

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     Send = Callable[[payload_pb2.Chunk], Awaitable[None]]
 
 
+MIN_COMMIT_BYTES_PER_SECOND = 8 << 20
+"""Slowest pace at which a daemon is expected to check, copy and force to disk what it was sent before it answers."""
+
+
 class RestoreSource(Protocol):
     """Gives the content of a bundle. `pieces` and its iterator block; they run in threads, one at a time.
 
@@ -66,6 +70,11 @@ class Outgoing:
     def sent_bytes(self) -> int:
         """Payload that was handed on so far."""
         return self._batcher.size
+
+    @property
+    def commit_seconds(self) -> float:
+        """Time to grant a daemon, beside its usual silence, between the trailer and its answer."""
+        return self._bytes_total / MIN_COMMIT_BYTES_PER_SECOND
 
     @property
     def progress(self) -> Progress:

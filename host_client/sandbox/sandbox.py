@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10.0
 """Longest time a daemon may take to say who it is."""
 
+_HINT = "see that `sandbox-agent serve` runs in the sandbox and listens there"
+
 
 class Sandbox:
     """A sandbox with its daemon, made by `connect`.
@@ -132,5 +134,9 @@ async def connect(
         try:
             info = await daemon.info(connection, seconds=CONNECT_SECONDS)
         except DeadlineError as error:
-            raise UnavailableError("unreachable", f"{named} did not answer within {CONNECT_SECONDS:.0f} s") from error
+            message = f"{named} did not answer within {CONNECT_SECONDS:.0f} s"
+            raise UnavailableError("unreachable", message, hint=_HINT) from error
+        except UnavailableError as error:
+            error.hint = error.hint or _HINT
+            raise
         yield Sandbox(connection, info, limits or Limits(), resources)

@@ -20,7 +20,8 @@ T = TypeVar("T")
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a blocking function in a thread and return its result.
 
-    A cancel waits for the function before it goes on, so what the function works on is never used by two threads.
+    A cancel waits for the function before it goes on, so what the function works on is never used by two threads. It
+    drops the result: a function that opens something must register it where the caller closes it.
     """
     future = asyncio.get_running_loop().run_in_executor(None, partial(function, *args, **kwargs))
     try:

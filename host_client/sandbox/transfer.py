@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from contextlib import ExitStack
+from io import FileIO
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -78,12 +80,12 @@ async def upload(
 
     async def send(relative: PurePosixPath) -> None:
         async with limiter:
-            descriptor = await in_thread(_open_regular, host_path / relative)
-            with os.fdopen(descriptor, "rb", buffering=0) as file:
+            with ExitStack() as opened:
+                file = await in_thread(_open_regular, host_path / relative, opened)
                 await files.write(
                     sandbox_path / relative,
                     file,
-                    mode=os.fstat(descriptor).st_mode & _OWNER_BITS,
+                    mode=os.fstat(file.fileno()).st_mode & _OWNER_BITS,
                     make_parents=True,
                     after_chunk=tally.add,
                 )
@@ -189,15 +191,16 @@ def _make_directory(host_path: Path) -> None:
         raise host_failure(error, host_path) from error
 
 
-def _open_regular(host_path: Path) -> int:
+def _open_regular(host_path: Path, opened: ExitStack) -> FileIO:
+    """Open a file; `opened` closes it, also when a cancel drops the result of this thread."""
     try:
         descriptor = os.open(host_path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise host_failure(error, host_path) from error
+    file = opened.enter_context(FileIO(descriptor))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
         raise WorkspaceError("not_a_file", f"{printable(str(host_path))} is no regular file any more")
-    return descriptor
+    return file
 
 
 async def _find(files: Files, directory: PurePosixPath, limits: Limits) -> list[FileInfo]:

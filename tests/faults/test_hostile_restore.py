@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -126,6 +127,22 @@ async def test_silence_in_a_restore_ends_by_the_stall_limit(silent_after: str) -
         await exchange.stall()
 
     assert await refusal(restore(script, stall_seconds=0.2)) == "timeout/deadline"
+
+
+async def test_large_commit_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that has a lot to force to disk may be silent for longer than the stall limit before its result."""
+    monkeypatch.setattr("host_client.sandbox.restore.MIN_COMMIT_BYTES_PER_SECOND", 1)
+
+    async def script(exchange: Exchange) -> None:
+        await received(exchange, "chunk")
+        await exchange.send(need(b"\x07"))
+        await received(exchange, "trailer")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await exchange.stall()
+        await exchange.send(result())
+
+    assert (await restore(script, stall_seconds=0.25)).files_count == 3
 
 
 async def test_daemon_that_stops_reading_ends_by_the_stall_limit() -> None:

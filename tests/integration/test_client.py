@@ -49,6 +49,7 @@ async def test_nobody_there_is_told_at_once(target: str) -> None:
         async with asyncio.timeout(9), connect(target):
             pass
     assert caught.value.reason == "unreachable"
+    assert "sandbox-agent serve" in caught.value.hint
 
 
 async def test_listener_that_never_answers_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -89,6 +91,25 @@ async def test_upload_refuses_links_and_special_files(tmp_path: Path) -> None:
             await sandbox.upload(tmp_path / "missing", sandbox.home / "tree")
         assert caught.value.reason == "not_found"
     assert not (home / "tree").exists()
+
+
+async def test_cancelled_upload_leaves_nothing(tmp_path: Path) -> None:
+    """A cancel at any time of an upload leaves no descriptor on the host and no part of a file in the sandbox."""
+    host, home = tmp_path / "tree", tmp_path / "home"
+    host.mkdir()
+    home.mkdir()
+    for number in range(20):
+        (host / str(number)).write_bytes(bytes(MIB))
+    async with connect(f"local:{home}") as sandbox:
+        for step in range(1, 8):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(step / 200):
+                    await sandbox.upload(host, sandbox.home / "tree")
+        await sandbox.upload(host, sandbox.home / "tree")
+    # The daemon has ended, so what it does about a cancel is done.
+    assert {path.name: path.stat().st_size for path in (home / "tree").iterdir()} == {
+        str(number): MIB for number in range(20)
+    }
 
 
 async def test_download_leaves_nothing_half_written(tmp_path: Path) -> None:
