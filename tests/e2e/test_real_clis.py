@@ -57,9 +57,10 @@ def test_a_conversation_goes_on_elsewhere_and_comes_back(
 
     for number, (source, target) in enumerate([(first, second), (second, first)]):
         before = len(model.requests())
-        resume = carry(program, conversation_id, source, target, tmp_path / "repository")
+        restored = carry(program, conversation_id, source, target, tmp_path / "repository")
+        assert bool(restored["recovery"]) == (target is first), "a session that was there is set aside"
         history.append(f"move {number} RUN{{pwd; echo {number} > moved-{number}.txt}}")
-        assert program.turn(target.home, target.workspace, history[-1], resume=resume) == conversation_id
+        assert program.turn(target.home, target.workspace, history[-1], resume=restored["resume"]) == conversation_id
         check_resumed(model.requests()[before:], history, target, source)
         assert (target.workspace / f"moved-{number}.txt").read_text() == f"{number}\n"
         assert not (source.workspace / f"moved-{number}.txt").exists()
@@ -92,9 +93,9 @@ def test_copilot_takes_back_a_change_of_before_the_move(
     resume = program.resume_command(conversation_id, PurePosixPath(first.workspace))
     program.turn(first.home, first.workspace, "then RUN{echo one > made.txt}", resume=resume)
     (second.workspace / "made.txt").write_bytes((first.workspace / "made.txt").read_bytes())
-    resume = carry(program, conversation_id, first, second, tmp_path / "repository")
+    restored = carry(program, conversation_id, first, second, tmp_path / "repository")
 
-    command = [*program.executable(), *resume[1:], "--allow-all"]
+    command = [*program.executable(), *restored["resume"][1:], "--allow-all"]
     environment = program.environment(second.home)
     del environment["CI"]
     with Terminal(command, environment, second.workspace) as terminal:

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,10 +38,10 @@ def outpost(*arguments: str) -> dict[str, Any]:
     return result
 
 
-def carry(program: Program, conversation_id: str, source: Sandbox, target: Sandbox, repository: Path) -> Sequence[str]:
-    """Move the conversation with our command; return the command that resumes it."""
+def carry(program: Program, conversation_id: str, source: Sandbox, target: Sandbox, repository: Path) -> dict[str, Any]:
+    """Move the conversation with our command; return what the restore says, the command that resumes included."""
+    repository.mkdir(exist_ok=True)
     outpost("capture", source.target, program.name, conversation_id, "--repository", str(repository))
     restored = outpost("restore", target.target, program.name, conversation_id, "--repository", str(repository))
     assert not restored["unchanged"]
-    resume: Sequence[str] = restored["resume"]
-    return resume
+    return restored
