@@ -12,7 +12,7 @@ from sandbox_agent.core.restore import Restore
 from sandbox_agent.core.session import list_sessions
 from sandbox_agent.services.incoming import Incoming
 from sandbox_agent.services.message import is_full, owner_of, place_of, place_of_all, timestamp
-from sandbox_agent.services.outgoing import send
+from sandbox_agent.services.outgoing import send, with_chunk
 from sandbox_agent.services.worker import Worker
 from sandbox_api.errors import ConfigurationError, SessionError
 from sandbox_api.framing import Batcher
@@ -176,8 +176,11 @@ def _capture_parts(capture: Capture) -> Iterator[list[bundle_pb2.CaptureResponse
         )
     ]
     batcher = Batcher()
-    for chunk in _chunks(batcher, manifest, capture.pieces(lambda: batcher.room_bytes)):
-        yield [bundle_pb2.CaptureResponse(chunk=chunk)]
+    for piece in chain([manifest], capture.pieces(lambda: batcher.room_bytes)):
+        for offset, data in batcher.add(piece):
+            yield [with_chunk(bundle_pb2.CaptureResponse(), offset, data)]
+    for offset, data in batcher.flush():
+        yield [with_chunk(bundle_pb2.CaptureResponse(), offset, data)]
     digest = capture.finish()
     yield [
         bundle_pb2.CaptureResponse(
@@ -189,14 +192,6 @@ def _capture_parts(capture: Capture) -> Iterator[list[bundle_pb2.CaptureResponse
             )
         )
     ]
-
-
-def _chunks(batcher: Batcher, manifest: bytes, pieces: Iterable[bytes]) -> Iterator[payload_pb2.Chunk]:
-    for piece in chain([manifest], pieces):
-        for offset, data in batcher.add(piece):
-            yield payload_pb2.Chunk(offset=offset, data=data)
-    for offset, data in batcher.flush():
-        yield payload_pb2.Chunk(offset=offset, data=data)
 
 
 def _unpack_held(held: Iterable[bundle_pb2.HeldFile]) -> dict[bytes, Entry]:

@@ -9,7 +9,7 @@ from sandbox_agent.core.file_reader import FileReader
 from sandbox_agent.core.file_writer import FileWriter
 from sandbox_agent.services.incoming import Incoming
 from sandbox_agent.services.message import is_full, owner_of, timestamp
-from sandbox_agent.services.outgoing import send
+from sandbox_agent.services.outgoing import send, with_chunk
 from sandbox_agent.services.worker import Worker
 from sandbox_api.framing import Batcher
 from sandbox_api.v1 import file_pb2, file_pb2_grpc, payload_pb2
@@ -96,9 +96,9 @@ def _read_parts(reader: FileReader) -> Iterator[list[file_pb2.ReadResponse]]:
     batcher = Batcher()
     for piece in reader.pieces():
         for offset, data in batcher.add(piece):
-            yield [file_pb2.ReadResponse(chunk=payload_pb2.Chunk(offset=offset, data=data))]
+            yield [with_chunk(file_pb2.ReadResponse(), offset, data)]
     for offset, data in batcher.flush():
-        yield [file_pb2.ReadResponse(chunk=payload_pb2.Chunk(offset=offset, data=data))]
+        yield [with_chunk(file_pb2.ReadResponse(), offset, data)]
     yield [file_pb2.ReadResponse(trailer=payload_pb2.Trailer(size=batcher.size, sha256=reader.sha256))]
 
 
