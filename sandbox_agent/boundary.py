@@ -78,8 +78,8 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # no para
             outcome = "ok"
             try:
                 return await inner(decode(request) if decode else request, context)
-            except (asyncio.CancelledError, grpc.aio.BaseError):
-                # The client went away, or gRPC is ending the call: nobody is left to be told.
+            except asyncio.CancelledError:
+                # The client went away or the daemon is ending: nobody is left to be told.
                 outcome = "unavailable/cancelled"
                 raise
             except Exception as error:  # noqa: BLE001  the boundary is where everything ends
@@ -112,6 +112,8 @@ def _failure(error: Exception, call_id: str) -> OutpostError:
         return from_os(error)
     if isinstance(error, DecodeError):
         return SessionError("protocol", "a message of the call cannot be decoded")
+    if isinstance(error, grpc.aio.BaseError):
+        return UnavailableError("cancelled", "the call ended while it was in progress")
     log.failure("incident", error, call=call_id)
     return UnavailableError(
         "internal",

@@ -97,6 +97,8 @@ async def _run(
     with _end_of(config) as ended:
         await server.start()
         log.info("serving", version=VERSION, target=target)
+        if not address.socket_path:
+            log.warning("every user of this machine can connect to a port; a socket is for the daemon's user alone")
         sys.stdout.write(f"listening {target}\n")
         sys.stdout.flush()
         await ended.wait()

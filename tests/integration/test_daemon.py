@@ -149,6 +149,7 @@ def test_loopback_port(tmp_path: Path, host: str) -> None:
         printed, _, port = daemon.target.rpartition(":")
         assert printed == host
         assert int(port) > 0
+        assert "every user of this machine can connect" in daemon.log()
         # A proxy that the environment names is not asked for this machine's own ports.
         environment = {"http_proxy": "http://127.0.0.1:9", "grpc_proxy": "http://127.0.0.1:9"}
         assert _command("healthcheck", "--listen", daemon.target, environment=environment).returncode == 0
@@ -285,9 +286,17 @@ def test_end_of_input_that_cannot_be_waited_for(tmp_path: Path) -> None:
 
 
 def test_drain_lets_a_call_finish(tmp_path: Path) -> None:
-    """A call in progress when the signal comes may end; new ones find nobody; a second signal changes nothing."""
-    with running_daemon(tmp_path) as daemon, _write_in_progress(daemon) as (call, requests):
+    """A call in progress when the signal comes may end, health says so, and a second signal changes nothing."""
+    with (
+        running_daemon(tmp_path) as daemon,
+        _channel(daemon.target) as channel,
+        _write_in_progress(daemon) as (call, requests),
+    ):
+        health = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=END_SECONDS)
+        assert next(health).status == health_pb2.HealthCheckResponse.SERVING
         daemon.process.terminate()
+        assert next(health).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        health.cancel()
         wait_until(lambda: "draining" in daemon.log(), "the drain")
         daemon.process.terminate()
         empty = bytes.fromhex("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")

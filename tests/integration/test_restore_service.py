@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from support.daemon import RunningDaemon
 
-from support.bundle_stream import CALL_SECONDS, FILES, RestoreCall, chunks_of, place_of
+from support.bundle_stream import CALL_SECONDS, FILES, CapturedStream, RestoreCall, chunks_of, place_of
 
 
 def _staging(home: Path) -> bool:
@@ -192,6 +192,24 @@ def test_killed_daemon_is_swept_after(tmp_path: Path) -> None:
         assert staged(daemon.home) == []
         assert files_of(session) == {"state.json": b"old"}
         assert daemon.log().index(" swept ") < daemon.log().rindex(" serving ")
+
+
+def test_restore_without_a_state_folder(tmp_path: Path) -> None:
+    """Where the daemon cannot keep its journal it refuses restores and goes on capturing."""
+    state = tmp_path / "state"
+    state.mkdir()
+    state.chmod(0o777)
+    with (
+        running_daemon(tmp_path, "--state", str(state)) as daemon,
+        grpc.insecure_channel(daemon.target) as channel,
+    ):
+        stub = bundle_pb2_grpc.BundleServiceStub(channel)
+        session = make_session(daemon.home, {"state.json": b"old"})
+        with fails("workspace", "access"):
+            RestoreCall(stub, FILES).finish()
+        assert files_of(session) == {"state.json": b"old"}
+        captured = CapturedStream(stub.Capture(bundle_pb2.CaptureRequest(place=place_of()), timeout=CALL_SECONDS), {})
+        assert captured.files == {"state.json": b"old"}
 
 
 def _validate(bundles: bundle_pb2_grpc.BundleServiceStub, files: Mapping[str, bytes], payload: bytes) -> None:

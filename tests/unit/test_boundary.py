@@ -150,6 +150,17 @@ async def test_unforeseen_error_is_an_incident(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
+async def test_error_of_grpc_is_a_call_that_ended(tmp_path: Path) -> None:
+    """What gRPC raises when a call ends under its handler is no incident, and its class does not reach the client."""
+    async with _serve(_raising(grpc.aio.InternalError("core text")), tmp_path) as served:
+        raised, failure = await _status(served.channel.unary_unary(_METHOD)(b""))
+    assert failure is not None
+    assert (failure.code, failure.reason) == ("unavailable", "cancelled")
+    assert "core text" not in str(raised)
+    assert [line["event"] for line in served.logged()] == ["call"]
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("kind", ["Call", "Both"])
 async def test_message_that_cannot_be_decoded(kind: str, tmp_path: Path) -> None:
     """Bytes that are no message are `session/protocol`, whether gRPC or the call decodes them."""
