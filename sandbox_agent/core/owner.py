@@ -48,9 +48,9 @@ def give(fd: int, owner: Owner | None) -> None:
 
 def _may_give_away() -> bool:
     # Root of a container without CAP_CHOWN may not, and a process with it need not be root.
-    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+    with open("/proc/self/status", "rb") as status:
         for line in status:
-            if line.startswith("CapEff:"):
+            if line.startswith(b"CapEff:"):
                 return bool(int(line.split()[1], 16) & _CAP_CHOWN)
     return False
 

@@ -1,8 +1,8 @@
-"""A program that restores over an old session, once, or killed at every step, and looks at what the sweep makes of it.
+"""A program that restores over an old session: once, or killed at every step, to see what the sweep makes of it.
 
-`once HOME` restores over what is in the home. `every HOME DETOUR` kills a child of its own before each step of a restore
-in turn, each in a fresh home; it prints how many steps there were, and ends with status 1 when one of them left anything
-but the whole old or the whole new session.
+`once HOME` restores over what is in the home. `every HOME DETOUR` kills a child of its own before each step of a
+restore in turn, each in a fresh home; it prints how many steps there were, and ends with status 1 when one of them left
+anything but the whole old or the whole new session.
 """
 
 from __future__ import annotations
