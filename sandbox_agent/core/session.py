@@ -62,7 +62,10 @@ def failures() -> Iterator[None]:
         path = os.fsencode(error.filename)
         raise _symlink([path], f"{printable(path)} is a symbolic link on the way to the session") from None
     except OSError as error:
-        raise from_os(error) from None
+        failure = from_os(error)
+        for note in getattr(error, "__notes__", ()):
+            failure.add_note(note)
+        raise failure from None
 
 
 def open_cli_home(sandbox: Sandbox, place: Place) -> Directory | None:

@@ -20,6 +20,7 @@ from sandbox_agent.core.target import MadeFolders, Target, check_alone, check_id
 from sandbox_api.errors import ConflictError, printable
 
 if TYPE_CHECKING:
+    from sandbox_agent.core.owner import Owner
     from sandbox_agent.core.paths import Directory
     from sandbox_agent.core.rename import Identity
     from sandbox_agent.core.sandbox import Place, Sandbox
@@ -75,7 +76,7 @@ class Undo:
         with ExitStack() as stack, Rollback() as back:
             folders = MadeFolders(self._sandbox, self._place, target)
             back.add(folders.remove)
-            cli_home, folder = folders.make(None)
+            cli_home, folder = folders.make(self._owner(recovery))
             stack.enter_context(cli_home)
             stack.enter_context(folder)
             stack.enter_context(folder_lock(folder))
@@ -99,13 +100,18 @@ class Undo:
             _sync(folder, recovery)
             return self._name
 
+    def _owner(self, recovery: Directory) -> Owner | None:
+        """Return who owns the entry, for what is made on its behalf; None: this process."""
+        status = recovery.stat(self._name.encode())
+        return None if status.st_uid == os.geteuid() else (status.st_uid, status.st_gid)
+
     def _make_undoable(self, recovery: Directory, target: Target, back: Rollback) -> None:
         """See that the entry tells its place also when another implementation made it."""
         if recovery_entry.read_sidecar(recovery, self._name) is None:
             recovery_entry.remove_sidecar(recovery, self._name)
             back.add(lambda: recovery_entry.remove_sidecar(recovery, self._name))
             sidecar = Sidecar(self._place.profile.format, target.relative)
-            recovery_entry.write_sidecar(recovery, self._name, sidecar, None, durable=True)
+            recovery_entry.write_sidecar(recovery, self._name, sidecar, self._owner(recovery), durable=True)
 
     def _copy(self, recovery: Directory, target: Target) -> str:
         """Restore a copy of the entry, where it cannot be renamed to its place, and remove the entry after that."""
@@ -120,7 +126,7 @@ class Undo:
                 target,
                 existing,
                 full_durability=True,
-                owner=None,
+                owner=self._owner(recovery),
                 force=self._force,
             )
             with placement, recovery.directory(self._name.encode()) as entry:

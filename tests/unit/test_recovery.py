@@ -91,6 +91,20 @@ def test_undo_where_nothing_is(tmp_path: Path) -> None:
         assert caught.value.reason == "not_found"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_undo_keeps_the_owner(tmp_path: Path) -> None:
+    """Folders that an undo makes, and what it writes, belong to who owns what was set aside."""
+    with restoring_sandbox(tmp_path) as held:
+        restore_files(held, OLD, place(BUCKETED), owner=(1001, 1001))
+        name = restore_files(held, NEW, place(BUCKETED), owner=(1001, 1001)).recovery
+        (_folder(tmp_path) / f"{name}.json").unlink()
+        undo_restore(held, place(BUCKETED), "", force=False)
+        (_session(tmp_path, "b")).rename(tmp_path / "gone")
+        _session(tmp_path, "b").parent.rmdir()
+        undo_restore(held, place(BUCKETED), "", force=False)
+        assert {path.stat().st_uid for path in (tmp_path / ".demo").rglob("*")} == {1001}
+
+
 @pytest.mark.parametrize(
     "lack",
     [without_exchange, without_flags, lambda patch: without_moves(patch, lambda name: name.startswith(ID.encode()))],

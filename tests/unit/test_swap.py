@@ -233,8 +233,10 @@ def test_swap_that_cannot_be_taken_back_is_for_the_sweep(tmp_path: Path, monkeyp
 
         with monkeypatch.context() as patch:
             patch.setattr(syscall, "renameat2", once)
-            with pytest.raises(UnavailableError):
+            with pytest.raises(UnavailableError) as caught:
                 restore_files(held, NEW)
+        assert caught.value.facts["errno"] == "EIO"
+        assert len(caught.value.__notes__) == 1
         assert files_of(session) == NEW
         held.journal.sweep(held.roots)
         assert files_of(session) == NEW
