@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING
+
+import pybase64
 
 from host_client.session.bundle_index import VERSION
 from host_client.session.content import BLOCK_BYTES, Encoder
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from host_client.session.folder import Folder
 
 _SMALL_BYTES = 64 << 10
-_JSON = json.JSONEncoder(ensure_ascii=False)
 
 
 class BundleWriter:
@@ -57,9 +59,14 @@ class BundleWriter:
         self._durable = durable
         self._held = {item.path: number for number, item in enumerate(previous.items)} if previous else {}
         self._source = ""
-        self._entries: list[Entry] = []
+        self._entries: Sequence[Entry] = ()
+        self._sha256s: list[bytes] = []  # what is known of each entry's digest
         self._written = 0  # entries before this one are in the scratch file
-        self._content: _Content | None = None
+        self._open: int | None = None  # the entry whose content is arriving
+        self._content_bytes = 0
+        self._digest = hashlib.sha256()
+        self._encoder = Encoder()
+        self._texts: list[bytes] = []
         self._scratch: Scratch | None = None
         self._output: Output | None = None
 
@@ -83,7 +90,8 @@ class BundleWriter:
             SessionError: `protocol`: the daemon names as held what is not held here.
         """
         self._source = str(source)
-        self._entries = list(entries)
+        self._entries = entries
+        self._sha256s = [entry.sha256 for entry in entries]
         for entry in entries:
             held = self._item(entry.path) if entry.sha256 or entry.from_offset else None
             if entry.sha256 and (
@@ -93,7 +101,7 @@ class BundleWriter:
             if entry.from_offset and (held is None or held.size != entry.from_offset):
                 raise _broken(entry, "is sent from an offset where nothing held ends")
 
-    def data(self, index: int, piece: memoryview) -> None:
+    def data(self, index: int, piece: bytes | memoryview) -> None:
         """Take the next part of one entry's content.
 
         Raises:
@@ -101,7 +109,21 @@ class BundleWriter:
                 beginning.
             LimitError: `disk_full`, `read_only`, `descriptors`.
         """
-        self._current(index).add(piece)
+        if index != self._open:
+            self._begin_content(index)
+        piece_bytes = len(piece)
+        self._content_bytes += piece_bytes
+        size = self._entries[index].size
+        if self._content_bytes > size:
+            raise _broken(self._entries[index], "is longer than announced")
+        self._digest.update(piece)
+        if piece_bytes == size <= BLOCK_BYTES:
+            self._texts.append(pybase64.b64encode(piece))
+            return
+        self._texts += self._encoder.add(piece)
+        if self._content_bytes >= _SMALL_BYTES:
+            self._started().add(*self._texts)
+            self._texts.clear()
 
     def end(self, index: int, sha256: bytes) -> None:
         """Take the digest of one entry's whole content.
@@ -109,11 +131,16 @@ class BundleWriter:
         Raises:
             SessionError: `digest_mismatch`, `protocol`, and those of `data`.
         """
-        content = self._current(index)
-        content.finish(sha256)
-        entry = content.entry
-        self._entries[index] = Entry(entry.path, entry.size, sha256)
-        self._content = None
+        if index != self._open:
+            self._begin_content(index)
+        entry = self._entries[index]
+        if self._content_bytes != entry.size:
+            raise _broken(entry, "is shorter than announced")
+        if self._digest.digest() != sha256:
+            raise SessionError("digest_mismatch", f"the content of {printable(entry.path)!r} is not that of its digest")
+        self._started().add(*self._texts, self._encoder.finish(), b'","sha256":"', sha256.hex().encode(), b'"}')
+        self._sha256s[index] = sha256
+        self._open = None
         self._written = index + 1
 
     def finish(self, digest: bytes) -> bool:
@@ -124,9 +151,12 @@ class BundleWriter:
                 wrote into the previous file while it was copied; `corrupt` for the previous file.
             LimitError: `disk_full`, `read_only`.
         """
-        if self._content is not None or not all(entry.sha256 for entry in self._entries):
+        if self._open is not None or not all(self._sha256s):
             raise SessionError("incomplete", "the capture ended before all of its files")
-        if bundle_digest(self._entries) != digest:
+        entries = (
+            Entry(entry.path, entry.size, sha256) for entry, sha256 in zip(self._entries, self._sha256s, strict=True)
+        )
+        if bundle_digest(entries) != digest:
             raise SessionError("digest_mismatch", "the files that arrived are not those of the capture's digest")
         previous = self._previous
         if previous is not None:
@@ -137,8 +167,8 @@ class BundleWriter:
             ):
                 self.abort()
                 return False
-        output = self._start()
         self._copy_held(len(self._entries))
+        output = self._started()
         output.add(b'],"digest":"%b"}' % digest.hex().encode())
         output.flush()
         if previous is not None:
@@ -148,7 +178,7 @@ class BundleWriter:
                 self._scratch.place(durable=self._durable)
         return True
 
-    def _start(self) -> Output:
+    def _started(self) -> Output:
         if self._output is None:
             with host_failures(self._folder.host_path):
                 self._scratch = Scratch(self._folder, f"{self._conversation_id}.json")
@@ -157,32 +187,33 @@ class BundleWriter:
             self._output.add(json.dumps(head, separators=(",", ":")).encode()[:-1] + b',"files":[')
         return self._output
 
-    def _current(self, index: int) -> _Content:
-        """Return the content being written, after everything before it."""
-        content = self._content
-        if content is not None and content.index == index:
-            return content
-        if content is not None or not self._written <= index < len(self._entries):
+    def _begin_content(self, index: int) -> None:
+        """Write everything before an entry, and what the host holds of its beginning."""
+        if self._open is not None or not self._written <= index < len(self._entries):
             raise SessionError("protocol", f"content of entry {index} came out of order")
         entry = self._entries[index]
         if entry.sha256:
             raise _broken(entry, "is named as held, and is sent")
-        output = self._start()
-        self._copy_held(index)
-        content = self._content = _Content(index, entry, output)
+        if index > self._written or self._output is None:
+            self._copy_held(index)
+        self._open = index
+        self._content_bytes = 0
+        self._digest = hashlib.sha256()
+        # A small content goes to the output in one call with what surrounds it.
+        self._texts = [head_text(entry.path, is_first=index == 0)]
         if self._previous is not None and entry.from_offset:
             for piece in self._previous.pieces(self._held[entry.path], lambda: BLOCK_BYTES):
-                content.add(piece)
-        return content
+                self.data(index, piece)
 
     def _copy_held(self, stop: int) -> None:
         """Copy the entries up to `stop` that the previous file has; neighbours there are copied at once."""
+        output = self._started()
         for index in range(self._written, stop):
             entry = self._entries[index]
             if self._previous is None or not entry.sha256:
                 raise _broken(entry, "was not sent")
             number = self._held[entry.path]
-            _copy_item(self._start(), self._previous, number, is_first=index == 0)
+            _copy_item(output, self._previous, number, is_first=index == 0)
         self._written = stop
 
     def _item(self, path: bytes) -> Item | None:
@@ -193,43 +224,10 @@ class BundleWriter:
         return self._previous.entries[self._held[path]].sha256 if self._previous is not None else b""
 
 
-class _Content:
-    """One entry's content on its way into the file."""
-
-    def __init__(self, index: int, entry: Entry, output: Output) -> None:
-        self.index = index
-        self.entry = entry
-        self._output = output
-        self._encoder = Encoder()
-        self._digest = hashlib.sha256()
-        self._size_bytes = 0
-        # A small content goes to the output in one call with what surrounds it.
-        self._texts = [head_text(entry.path, is_first=index == 0)]
-
-    def add(self, piece: bytes | memoryview) -> None:
-        self._size_bytes += len(piece)
-        if self._size_bytes > self.entry.size:
-            raise _broken(self.entry, "is longer than announced")
-        self._digest.update(piece)
-        self._texts += self._encoder.add(piece)
-        if self._size_bytes >= _SMALL_BYTES:
-            self._output.add(*self._texts)
-            self._texts.clear()
-
-    def finish(self, sha256: bytes) -> None:
-        if self._size_bytes != self.entry.size:
-            raise _broken(self.entry, "is shorter than announced")
-        if self._digest.digest() != sha256:
-            raise SessionError(
-                "digest_mismatch", f"the content of {printable(self.entry.path)!r} is not that of its digest"
-            )
-        self._output.add(*self._texts, self._encoder.finish(), tail_text(sha256))
-
-
 def head_text(path: bytes, *, is_first: bool) -> bytes:
     """Return the JSON of one file up to its base64 text."""
-    name = _JSON.encode(path.decode()).encode()
-    return b'%b{"path":%b,"data":"' % (b"" if is_first else b",", name)
+    name = encode_basestring(path.decode()).encode()
+    return (b'{"path":' if is_first else b',{"path":') + name + b',"data":"'
 
 
 def tail_text(sha256: bytes) -> bytes:

@@ -126,6 +126,8 @@ class Encoder:
 
     def add(self, piece: bytes | memoryview) -> list[bytes]:
         """Return the text of a piece, except for up to two bytes that wait for the next."""
+        if not self._carry and len(piece) <= _ENCODE_BYTES and not len(piece) % 3:
+            return [pybase64.b64encode(piece)]
         view = memoryview(piece)
         texts: list[bytes] = []
         if self._carry:
