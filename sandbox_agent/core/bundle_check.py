@@ -43,7 +43,7 @@ def check_manifest(profile: Profile, entries: Sequence[Entry], digest: bytes, li
     if bundle_digest(entries) != digest:
         raise SessionError("digest_mismatch", "the manifest does not have the digest that was promised")
     paths = [entry.path.decode() for entry in entries]
-    unselected = [path for path in paths if not profile.selects_file(path)]
+    unselected = _unselected(profile, paths)
     if unselected:
         raise SessionError(
             "unsafe_name",
@@ -57,6 +57,19 @@ def check_manifest(profile: Profile, entries: Sequence[Entry], digest: bytes, li
             f"the bundle lacks {len(missing)} file(s) without which there is no {profile.format} session",
             offenders=(Offender(printable(path), "is missing") for path in missing),
         )
+
+
+def _unselected(profile: Profile, paths: Sequence[str]) -> list[str]:
+    """Return the paths that a capture would not reach or not take; each directory is asked about once."""
+    is_reached = {"": True}
+
+    def is_selected(path: str) -> bool:
+        parent = path.rpartition("/")[0]
+        if parent not in is_reached:
+            is_reached[parent] = is_selected(parent)
+        return is_reached[parent] and profile.selects(path)
+
+    return [path for path in paths if not is_selected(path)]
 
 
 def check_content(entry: Entry, digest: bytes) -> None:

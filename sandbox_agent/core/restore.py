@@ -209,7 +209,7 @@ class Restore:
             recovery=recovery,
             files_count=len(entries),
             bytes_count=sum(entry.size for entry in entries),
-            digest=bundle_digest(entries),
+            digest=bundle_digest(entries) if self._draft.relocated else self._digest,
             relocated=self._draft.relocated[:MAX_RELOCATED_COUNT],
             not_atomic=not_atomic,
         )
