@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from host_client.errors import SessionError, printable
 from host_client.sandbox.sandbox import connect
 from host_client.sandbox.target import LocalTarget
 from host_client.sandbox.task import in_thread
@@ -29,10 +30,15 @@ async def user_home(profile: Profile, context: ConversationContext) -> AsyncIter
 
     With a conversation home that directory stands for the user's home, and the user's environment does not lead
     elsewhere.
+
+    Raises:
+        SessionError: `not_found`: there is no such home, hence no session in it.
     """
     variables = dict(context.variables)
     name = profile.root_variable
     home = context.conversation_home or Path.home()
+    if not await in_thread(home.is_dir):
+        raise SessionError("not_found", f"the home {printable(str(home))} is no directory")
     if context.conversation_home and name:
         variables.setdefault(name, str(home.absolute() / profile.root_directory))
     moved = Path(variables.get(name, os.environ.get(name, ""))) if name else Path()
