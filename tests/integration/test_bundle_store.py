@@ -174,6 +174,7 @@ async def test_a_daemon_that_dies_leaves_the_old_copy(tmp_path: Path) -> None:
             (session / "files/big").write_bytes(BIG)
             with pytest.raises(UnavailableError):
                 await tested.capture(ID, replace(context, progress=_at_half(daemon.process.kill)))
+        daemon.process.wait(30)
     assert record.path.read_bytes() == before
     assert list(record.path.parent.iterdir()) == [record.path]
 
