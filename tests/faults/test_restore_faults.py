@@ -130,6 +130,7 @@ def test_disk_that_fills_while_the_rest_is_copied(tmp_path: Path, monkeypatch: p
             with pytest.raises(LimitError) as caught:
                 restore_files(held, {**half, "state.json": b"new"})
             assert caught.value.reason == "disk_full"
+            assert ("free_bytes" in caught.value.facts) is is_early
             assert picture(home) == before
 
 
@@ -284,7 +285,7 @@ def test_folders_swapped_for_links(tmp_path: Path) -> None:
     outside, home = tmp_path / "outside", tmp_path / "home"
     write(outside / "sessions" / ID, OLD)
     write(outside / ".outpost-recovery/id-1-01234567-89ab-cdef-0123-456789abcdef", OLD)
-    canary = picture(outside)
+    canary, moments = picture(outside), _moments(outside)
     with restoring_sandbox(home) as held:
         make_session(home, OLD)
         swapper = subprocess.Popen(
@@ -292,17 +293,22 @@ def test_folders_swapped_for_links(tmp_path: Path) -> None:
         )
         outcomes: dict[str, int] = {}
         try:
-            for number in range(120):
+            for number in range(400):
                 outcome = _try_to_restore(held, number)
                 outcomes[outcome] = outcomes.get(outcome, 0) + 1
         finally:
             told, _ = swapper.communicate(b"end\n", timeout=60)
-        assert picture(outside) == canary
         held.journal.sweep(held.roots)
         prune_recovery(held, place(), 0, None)
     assert picture(outside) == canary
+    # Not for a moment was anything made there.
+    assert _moments(outside) == moments
     assert int(re.fullmatch(rb"(\d+)\n", told)[1]) > 100  # type: ignore[index]
     assert len(outcomes) > 1, outcomes
+
+
+def _moments(directory: Path) -> dict[str, int]:
+    return {path: (directory / path).stat().st_mtime_ns for path in [".", *picture(directory)]}
 
 
 def _try_to_restore(held: object, number: int) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandbox_agent.core import recovery
+from sandbox_agent.core import recovery, syscall
 from sandbox_agent.core.recovery import list_recovery, prune_recovery, undo_restore
 from sandbox_api.errors import ConfigurationError, ConflictError, SessionError, WorkspaceError
 from support.filesystem import without_exchange, without_flags, without_moves
@@ -149,6 +149,31 @@ def test_undo_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         with pytest.raises(Exception, match="EIO"):
             undo_restore(held, place(), name, force=False)
         assert files_of(_folder(tmp_path) / name) == OLD
+
+
+@pytest.mark.parametrize("which", ["session", "entry"])
+def test_undo_gets_hold_of_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str) -> None:
+    """What was put under either name at the last moment goes back to where it was."""
+    with restoring_sandbox(tmp_path) as held:
+        restore_files(held, OLD)
+        name = restore_files(held, NEW).recovery
+        path = _session(tmp_path) if which == "session" else _folder(tmp_path) / name
+        real = syscall.renameat2
+        raced: list[bool] = []
+
+        def racing(old_fd: int, old: bytes, new_fd: int, new: bytes, flags: int) -> None:
+            if not raced:
+                raced.append(True)
+                path.rename(tmp_path / "moved away")
+                write(path, THIRD)
+            real(old_fd, old, new_fd, new, flags)
+
+        monkeypatch.setattr(syscall, "renameat2", racing)
+        with pytest.raises(ConflictError) as caught:
+            undo_restore(held, place(), name, force=False)
+        assert caught.value.reason == "target_changed"
+        assert files_of(_session(tmp_path)) == (THIRD if which == "session" else NEW)
+        assert files_of(_folder(tmp_path) / name) == (THIRD if which == "entry" else OLD)
 
 
 def test_undo_is_refused(tmp_path: Path) -> None:

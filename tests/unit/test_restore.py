@@ -484,6 +484,19 @@ def test_session_changes_while_it_is_replaced(tmp_path: Path) -> None:
         assert staged(tmp_path) == []
 
 
+def test_session_gets_another_file_meanwhile(tmp_path: Path) -> None:
+    """A file that the CLI makes in the session after begin is noticed: it would be set aside unseen."""
+    with restoring_sandbox(tmp_path) as held:
+        session = make_session(tmp_path, OLD)
+        with open_restore(held, NEW) as restore:
+            send(restore, NEW, restore.begin())
+            (session / "more").write_bytes(b"")
+            with pytest.raises(ConflictError) as caught:
+                restore.commit()
+        assert caught.value.reason == "target_changed"
+        assert files_of(session) == {**OLD, "more": b""}
+
+
 def test_existing_session_goes_meanwhile(tmp_path: Path) -> None:
     """A session that is removed between begin and commit is a conflict."""
     with restoring_sandbox(tmp_path) as held:

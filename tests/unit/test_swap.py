@@ -178,6 +178,56 @@ def test_session_replaced_at_the_last_moment(tmp_path: Path, monkeypatch: pytest
         assert _recovered(held, tmp_path) == []
 
 
+@pytest.mark.parametrize("detour", ["none", "no exchange"])
+@pytest.mark.parametrize("has_old", [True, False])
+def test_staging_replaced_within_the_swap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detour: str, *, has_old: bool
+) -> None:
+    """What the sandbox puts under the staging name at the very last moment does not stay in place."""
+    with restoring_sandbox(tmp_path) as held:
+        session = tmp_path / ".demo/sessions" / ID
+        if has_old:
+            make_session(tmp_path, OLD)
+        DETOURS[detour][0](monkeypatch)
+        real = syscall.renameat2
+        raced: list[bool] = []
+
+        def racing(old_fd: int, old: bytes, new_fd: int, new: bytes, flags: int) -> None:
+            if old.startswith(b".outpost-session-") and not raced:
+                raced.append(True)
+                staging = session.parent / os.fsdecode(old)
+                staging.rename(tmp_path / "ours")
+                write(staging, {"state.json": b"theirs"})
+            real(old_fd, old, new_fd, new, flags)
+
+        monkeypatch.setattr(syscall, "renameat2", racing)
+        with pytest.raises(ConflictError) as caught:
+            restore_files(held, NEW)
+        assert caught.value.reason == "target_changed"
+        assert (files_of(session) if session.exists() else None) == (OLD if has_old else None)
+        assert _recovered(held, tmp_path) == []
+
+
+def test_session_written_to_after_its_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the old session has to be removed after it was copied, what was written meanwhile is not lost."""
+    with restoring_sandbox(tmp_path) as held:
+        session = make_session(tmp_path, OLD)
+        _no_moves_of_sessions(monkeypatch)
+        real = slot.Slot.copy
+
+        def copy(self: slot.Slot, original: Directory, scratch_name: bytes) -> None:
+            real(self, original, scratch_name)
+            (session / "state.json").write_bytes(b"written meanwhile")
+
+        monkeypatch.setattr(slot.Slot, "copy", copy)
+        with pytest.raises(ConflictError) as caught:
+            restore_files(held, NEW)
+        assert caught.value.reason == "target_changed"
+        assert files_of(session) == {**OLD, "state.json": b"written meanwhile"}
+        assert staged(tmp_path) == []
+        assert _recovered(held, tmp_path) == []
+
+
 def test_link_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A link that takes the session's place between the look and the swap is put back, and not followed."""
     outside = tmp_path / "outside"
