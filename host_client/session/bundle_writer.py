@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from host_client.session.bundle_index import Item
     from host_client.session.bundle_reader import SavedBundle
     from host_client.session.folder import Folder
 
@@ -93,10 +92,11 @@ class BundleWriter:
         self._entries = entries
         self._sha256s = [entry.sha256 for entry in entries]
         for entry in entries:
-            held = self._item(entry.path) if entry.sha256 or entry.from_offset else None
-            if entry.sha256 and (
-                held is None or (held.size, self._held_sha256(entry.path)) != (entry.size, entry.sha256)
-            ):
+            if not entry.sha256 and not entry.from_offset:
+                continue
+            number = self._held.get(entry.path)
+            held = self._previous.entries[number] if self._previous is not None and number is not None else None
+            if entry.sha256 and (held is None or (held.size, held.sha256) != (entry.size, entry.sha256)):
                 raise _broken(entry, "is named as held, and is not")
             if entry.from_offset and (held is None or held.size != entry.from_offset):
                 raise _broken(entry, "is sent from an offset where nothing held ends")
@@ -215,13 +215,6 @@ class BundleWriter:
             number = self._held[entry.path]
             _copy_item(output, self._previous, number, is_first=index == 0)
         self._written = stop
-
-    def _item(self, path: bytes) -> Item | None:
-        number = self._held.get(path)
-        return None if number is None or self._previous is None else self._previous.items[number]
-
-    def _held_sha256(self, path: bytes) -> bytes:
-        return self._previous.entries[self._held[path]].sha256 if self._previous is not None else b""
 
 
 def head_text(path: bytes, *, is_first: bool) -> bytes:

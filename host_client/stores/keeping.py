@@ -62,7 +62,8 @@ async def _attempt(folder: Folder, place: Place, context: ConversationContext) -
         if await in_thread(_is_sound, previous):
             raise
     finally:
-        previous.close()
+        # In a thread: when it was replaced, this is what gives its blocks back to the file system.
+        await in_thread(previous.close)
     # The file on the host is damaged: nothing of it is taken over.
     return await _capture(folder, place, context)
 
