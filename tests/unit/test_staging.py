@@ -19,6 +19,7 @@ from sandbox_agent.core.paths import Directory, LinkError
 from sandbox_agent.core.removal import remove_tree
 from sandbox_agent.core.staging import Staging
 from sandbox_api.errors import ConfigurationError, LimitError, SessionError
+from support.filesystem import mounted
 from support.restoring import files_of, picture
 from support.sandbox import write
 
@@ -163,6 +164,17 @@ def test_remove_tree_of_any_depth(tmp_path: Path) -> None:
         remove_tree(top, b"deep")
         assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert list(tmp_path.iterdir()) == []
+
+
+def test_remove_tree_does_not_enter_mounts(tmp_path: Path) -> None:
+    """Another file system that is mounted inside a tree is refused, and what it holds stays."""
+    write(tmp_path / "tree", {"a/b": b"1"})
+    with mounted(tmp_path / "tree/mount", "tmpfs", "size=1m") as inside, _hold(tmp_path) as held:
+        write(inside, {"kept": b"1"})
+        with pytest.raises(OSError, match="cross-device") as caught:
+            remove_tree(held, b"tree")
+        assert caught.value.filename == os.fsencode(inside)
+        assert files_of(inside) == {"kept": b"1"}
 
 
 def test_remove_tree_of_read_only_directories(tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from sandbox_agent.core import lock, slot, swap, syscall
+from sandbox_agent.core import lock, placement, slot, swap, syscall
 from sandbox_agent.core.lock import folder_lock
 from sandbox_agent.core.paths import Directory
 from sandbox_agent.core.recovery import list_recovery
@@ -251,8 +252,10 @@ def test_link_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert files_of(outside) == OLD
 
 
-def test_staging_exchanged_at_the_last_moment(tmp_path: Path) -> None:
-    """A directory that the sandbox puts under the staging name never becomes the session."""
+def test_staging_exchanged_before_the_swap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory that the sandbox puts under the staging name never becomes the session, not even for a moment."""
+    renames: list[object] = []
+    monkeypatch.setattr(syscall, "renameat2", lambda *arguments: renames.append(arguments))
     with restoring_sandbox(tmp_path) as held:
         session = make_session(tmp_path, OLD)
         with open_restore(held, NEW) as restore:
@@ -266,6 +269,7 @@ def test_staging_exchanged_at_the_last_moment(tmp_path: Path) -> None:
         assert files_of(session) == OLD
         assert files_of(staging) == {"state.json": b"theirs"}
         assert files_of(tmp_path / "ours") == {}
+        assert renames == []
 
 
 def test_swap_that_cannot_be_taken_back_is_for_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,6 +328,20 @@ def test_rollback_reports_the_first_error() -> None:
     back.run(first)
     assert ran == ["last", "fails", "first"]
     assert len(first.__notes__) == 1
+
+
+def test_commit_waits_for_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit while another daemon holds the folder is refused as busy, and nothing is left of it."""
+    monkeypatch.setattr(placement, "folder_lock", partial(folder_lock, wait_seconds=0.05))
+    with restoring_sandbox(tmp_path) as held:
+        session = make_session(tmp_path, OLD)
+        before = picture(tmp_path)
+        with _open(session.parent) as other:
+            assert lock._try_lock(other.fd)
+            with pytest.raises(ConflictError) as caught:
+                restore_files(held, NEW)
+        assert caught.value.reason == "busy"
+        assert picture(tmp_path) == before
 
 
 def test_folder_is_held_by_one_at_a_time(tmp_path: Path) -> None:
