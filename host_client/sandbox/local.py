@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from host_client.errors import UnavailableError, printable
 from host_client.sandbox.target import MAX_SOCKET_PATH_BYTES, SocketTarget, check_local
 from host_client.sandbox.task import in_thread
+from sandbox_api.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -65,7 +66,7 @@ class _Watch(asyncio.SubprocessProtocol):
 
 
 @asynccontextmanager
-async def local_daemon(target: LocalTarget) -> AsyncIterator[SocketTarget]:
+async def local_daemon(target: LocalTarget, limits: Limits) -> AsyncIterator[SocketTarget]:
     """Start a daemon for the target's home and workspace; yield where it listens; end and reap it afterwards.
 
     Nothing is left behind. When this process is killed the daemon ends by itself and an empty private folder stays in
@@ -80,7 +81,7 @@ async def local_daemon(target: LocalTarget) -> AsyncIterator[SocketTarget]:
     directory = Path(tempfile.mkdtemp(prefix="outpost-", dir=_short_directory()))
     try:
         socket = SocketTarget(directory / "daemon")
-        transport, watch = await _spawn(target, socket)
+        transport, watch = await _spawn(target, socket, limits)
         try:
             await _await_ready(target, transport, watch)
             yield socket
@@ -98,10 +99,16 @@ def _short_directory() -> str:
     return usual if is_fit else "/tmp"  # noqa: S108 - mkdtemp makes a private folder in it
 
 
-async def _spawn(target: LocalTarget, socket: SocketTarget) -> tuple[asyncio.SubprocessTransport, _Watch]:
+async def _spawn(
+    target: LocalTarget, socket: SocketTarget, limits: Limits
+) -> tuple[asyncio.SubprocessTransport, _Watch]:
     # -P: with -m, Python would look for modules in the current directory first, and that may be an agent's workspace.
     command = [sys.executable, "-P", "-m", "sandbox_agent", "serve", "--until-eof"]
     command += ["--listen", f"unix:{socket.socket_path}"]
+    # Whoever raises the limits of a connection raises those of its own daemon; lower ones each call asks for.
+    default = Limits()
+    command += ["--max-bytes", str(max(limits.max_bytes, default.max_bytes))]
+    command += ["--max-files", str(max(limits.max_files, default.max_files))]
     # A session of its own: a Ctrl-C at the terminal is for us, and we end the daemon when the call has been wound up.
     transport, watch = await asyncio.get_running_loop().subprocess_exec(
         _Watch,

@@ -128,7 +128,7 @@ async def connect(
     async with AsyncExitStack() as resources:
         named = str(where)
         if isinstance(where, LocalTarget):
-            where = await resources.enter_async_context(local_daemon(where))
+            where = await resources.enter_async_context(local_daemon(where, limits or Limits()))
         connection = Connection(where.address, named, stall_seconds=stall_seconds)
         resources.push_async_callback(connection.close)
         try:

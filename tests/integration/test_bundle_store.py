@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from host_client.errors import ConfigurationError, OutpostError, SessionError, UnavailableError
+from host_client.errors import ConfigurationError, LimitError, OutpostError, SessionError, UnavailableError
 from host_client.sandbox.sandbox import connect
 from host_client.stores.context import ConversationContext
 from host_client.stores.relay import relay
+from sandbox_api.limits import Limits
 from support.conversation import EXTRA, ID, files_below, make_session, store
 from support.daemon import running_daemon
 
@@ -147,6 +148,18 @@ async def test_a_conversation_home_stands_for_the_users_home(
     with pytest.raises(SessionError) as caught:
         await store().locate("S2", context)
     assert caught.value.reason == "not_found"
+
+
+@pytest.mark.usefixtures("user_home")
+async def test_raised_limits_reach_the_private_daemons(tmp_path: Path, user_home: Path) -> None:
+    """A session beyond the default limits is adopted and located when the context raises them, and only then."""
+    make_session(user_home / ".mycli", {"files/big": bytes(65 << 20)})
+    context = replace(keep_in(tmp_path / "repository"), limits=Limits(70 << 20, 10))
+    adopted = await store().locate(ID, context)
+    assert (await store().locate(ID, context)).digest == adopted.digest
+    with pytest.raises(LimitError) as caught:
+        await store().locate(ID, replace(context, limits=None))
+    assert caught.value.reason == "max_bytes"
 
 
 def _at_half(action: Callable[[], object]) -> Callable[[Progress], None]:
