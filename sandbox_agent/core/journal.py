@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from sandbox_agent.core.intent import FILE_NAME, VERSION, Intent
+from sandbox_agent.core.rollback import Rollback
 from sandbox_agent.core.sweep import finish
 from sandbox_api.errors import OutpostError, printable
 
@@ -39,7 +40,8 @@ class Journal:
             durable: Whether the note must survive a power loss.
         """
         intent = Intent.create(self.directory)
-        try:
+        with Rollback() as back:
+            back.add(intent.end)
             intent.write(
                 durable=durable,
                 version=VERSION,
@@ -47,9 +49,6 @@ class Journal:
                 parent=os.fsdecode(record.parent),
                 conversation_id=record.conversation_id,
             )
-        except BaseException:
-            intent.end()
-            raise
         return intent
 
     def sweep(self, roots: Roots) -> list[str]:

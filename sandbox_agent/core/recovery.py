@@ -141,7 +141,8 @@ def _list(cli_home: Directory, place: Place) -> list[Item]:
         return []
     with folder:
         names = [name.decode("ascii", "replace") for name in folder.names()]
-        found = [_item(cli_home, folder, name, place) for name in names]
+        pruned = {name.removeprefix(_PRUNED_PREFIX) for name in names if name.startswith(_PRUNED_PREFIX)}
+        found = [_item(cli_home, folder, name, place) for name in names if name not in pruned]
     return sorted((item for item in found if item), key=lambda item: (-item.set_aside_ns, item.name))
 
 
@@ -187,11 +188,18 @@ def _prune(folder: Directory, name: str) -> None:
     try:
         rename_exclusive(folder, name.encode(), folder, pruned)
     except OSError as error:
-        # A tree that came with an overlay's image cannot be renamed and is removed where it is.
+        # A tree that came with an overlay's image cannot be renamed: a file of that name says that it is no entry any
+        # more, and it is removed where it is.
         if error.errno != errno.EXDEV:
             raise
-        remove_tree(folder, name.encode())
+        os.close(folder.file(pruned, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    _finish_prune(folder, name, pruned)
+
+
+def _finish_prune(folder: Directory, name: str, pruned: bytes) -> None:
+    remove_tree(folder, name.encode())
     recovery_entry.remove_sidecar(folder, name)
+    # Last, since it tells of the others.
     remove_tree(folder, pruned)
 
 
@@ -200,5 +208,4 @@ def _remove_pruned(folder: Directory) -> None:
     for name in folder.names():
         text = os.fsdecode(name)
         if text.startswith(_PRUNED_PREFIX) and entry_id(text.removeprefix(_PRUNED_PREFIX)):
-            recovery_entry.remove_sidecar(folder, text.removeprefix(_PRUNED_PREFIX))
-            remove_tree(folder, name)
+            _finish_prune(folder, text.removeprefix(_PRUNED_PREFIX), name)

@@ -296,7 +296,10 @@ def test_prune_by_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert caught.value.reason == "invalid_argument"
 
 
-def test_interrupted_prune_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_image_layer", [False, True])
+def test_interrupted_prune_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_image_layer: bool
+) -> None:
     """An entry that is half removed is no entry any more; the next prune, whatever its rules, removes the rest."""
     with restoring_sandbox(tmp_path) as held:
         restore_files(held, OLD)
@@ -305,6 +308,8 @@ def test_interrupted_prune_is_repeated(tmp_path: Path, monkeypatch: pytest.Monke
         def fail(*_: object) -> None:
             raise PermissionError(errno.EACCES, "injected")
 
+        if is_image_layer:
+            without_moves(monkeypatch, lambda _: True)
         with monkeypatch.context() as patch:
             patch.setattr(recovery, "remove_tree", fail)
             with pytest.raises(WorkspaceError):
