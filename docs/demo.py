@@ -6,6 +6,9 @@ Run it with `make demo`. The sandboxes are two private homes on this machine; th
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+import shlex
 import shutil
 import tempfile
 from pathlib import Path, PurePosixPath
@@ -14,8 +17,8 @@ from host_client import ConversationContext, Place, Sandbox, builtin_format, con
 
 RECORDED = Path(__file__).parents[1] / "tests" / "data"
 SESSIONS = {
-    "copilot": ("copilot/1.0.102/tool", ".copilot/session-state/*", "workspace.yaml"),
-    "kimi": ("kimi/2.1.0/tool", ".kimi-code/sessions/wd_*/session_*", "state.json"),
+    "copilot": ("copilot/1.0.102/tool", ".copilot/session-state/{id}", "workspace.yaml"),
+    "kimi": ("kimi/2.1.0/tool", ".kimi-code/sessions/*/{id}", "state.json"),
 }
 
 
@@ -24,10 +27,10 @@ def say(text: str) -> None:
     print(text, flush=True)  # noqa: T201 - a demonstration talks
 
 
-def cwd_line(session: Path, name: str) -> str:
-    """Return the line of a session's file that holds its working directory, cut to the screen."""
-    lines = (session / name).read_text().split("\n")
-    return next(line for line in lines if "cwd" in line)[:110]
+def cwd(session: Path, name: str) -> str:
+    """Return the working directory that a session's file names, whether that is YAML or JSON."""
+    found = re.search(r'\bcwd"?: ?"?([^"\n]*)', (session / name).read_text())
+    return found[1] if found else "none"
 
 
 async def move(format_name: str, folder: Path) -> None:
@@ -39,10 +42,11 @@ async def move(format_name: str, folder: Path) -> None:
     homes["b"].mkdir()
     for workspace in workspaces.values():
         workspace.mkdir()
-    session = next(homes["a"].glob(pattern))
+    conversation_id = json.loads((RECORDED / recorded / "expected.json").read_text())["session_id"]
+    (session,) = homes["a"].glob(pattern.format(id=conversation_id))
     store = builtin_format(format_name)
-    say(f"\n== {format_name}: {session.name}")
-    say(f"   in A      {cwd_line(session, cwd_file)}")
+    say(f"\n== {format_name}: {conversation_id}")
+    say(f"   in A      cwd {cwd(session, cwd_file)}")
 
     async with (
         connect(f"local:{homes['a']},{workspaces['a']}") as a,
@@ -54,14 +58,16 @@ async def move(format_name: str, folder: Path) -> None:
         def context(sandbox: Sandbox) -> ConversationContext:
             return ConversationContext(sandbox=sandbox, repository=repository)
 
-        record = await store.capture(session.name, context(a))
+        record = await store.capture(conversation_id, context(a))
         say(f"   captured  {record.files_count} files, {record.bytes_count} bytes, digest {record.digest[:16]}...")
         placed = await store.restore(record, context(b))
         say(f"   restored  {placed.target}")
-        say(f"   in B      {cwd_line(Path(placed.target), cwd_file)}")
-        say(f"   resume    {' '.join(resume_command(format_name, session.name, PurePosixPath(b.root)))}")
+        say(f"   in B      cwd {cwd(Path(placed.target), cwd_file)}")
+        say(f"   resume    {shlex.join(resume_command(format_name, conversation_id, b.root))}")
 
-        back = await store.capture(session.name, ConversationContext(sandbox=b, conversation_home=folder / format_name))
+        back = await store.capture(
+            conversation_id, ConversationContext(sandbox=b, conversation_home=folder / format_name)
+        )
         if back.digest != placed.digest:
             raise SystemExit(f"the digest in B is {back.digest}, not {placed.digest}")
         say(f"   digests   placed {placed.digest[:16]}..., captured again from B {back.digest[:16]}...: equal")
@@ -72,7 +78,7 @@ async def move(format_name: str, folder: Path) -> None:
             file.write("\n")
         replaced = await store.restore(record, context(b))
         say(f"   recovery  a changed session was set aside as {replaced.recovery}")
-        undone = await b.bundles.undo_restore(Place(store.profile, session.name), replaced.recovery)
+        undone = await b.bundles.undo_restore(Place(store.profile, conversation_id), replaced.recovery)
         say(f"   undone    it is back in {PurePosixPath(undone.target).parent.name}/, the other one is in recovery now")
 
 

@@ -68,6 +68,7 @@ def test_the_demo_runs(tmp_path: Path) -> None:
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count(": equal") == 2
-    assert ended.stdout.count("workspace b") >= 2
+    assert ended.stdout.count("cwd /home/dev/demo-app\n") == 2
+    assert ended.stdout.count("workspace b\n") == 2
     assert ended.stdout.count("is back in") == 2
     assert list(tmp_path.iterdir()) == []
