@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from host_client.cli.command import capture, doctor, info, recovery, relay, restore, sessions, validate
-from host_client.cli.output import Output
+from host_client.cli.output import Output, OutputLost
 from host_client.errors import OutpostError
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ def outpost() -> None:
     A TARGET names a daemon: unix:/path/to/agent.sock, HOST:PORT, or local:HOME[,WORKSPACE] for a private one
     on this machine. A FORMAT is copilot or kimi. An ID is the conversation's own.
 
-    Exit status: 0 success; 2 wrong command line; 10 session; 11 process; 12 configuration; 13 conflict; 14 workspace;
-    15 limit; 16 timeout; 17 unavailable; 130 interrupted.
+    Exit status: 0 success; 1 doctor found a problem, or an unforeseen error; 2 wrong command line; 10 session;
+    11 process; 12 configuration; 13 conflict; 14 workspace; 15 limit; 16 timeout; 17 unavailable; 130 interrupted.
     """
 
 
@@ -46,10 +47,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        return _status(words)
+    except OutputLost as error:
+        # Or else the interpreter tries once more to write what is left, and complains, when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error.__cause__, BrokenPipeError):
+            click.echo(f"outpost: the result cannot be written: {error}", err=True)
+        return 1
+
+
+def _status(words: list[str]) -> int:
+    output = Output(as_json="--json" in words)
+    try:
         action = outpost.main(words, prog_name="outpost", standalone_mode=False)
         return asyncio.run(_run(action)) if asyncio.iscoroutine(action) else int(action or 0)
     except OutpostError as error:
-        Output(as_json="--json" in words).error(error)
+        output.error(error)
         return error.exit_status
     except click.exceptions.Exit as ended:
         return ended.exit_code
@@ -59,6 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("outpost: interrupted; nothing was left half done", err=True)
         return 130
+    except OutputLost:
+        raise
+    except Exception as error:  # noqa: BLE001 - the last resort: one line instead of a stack
+        output.fault(error)
+        return 1
 
 
 async def _run(action: Coroutine[object, object, int | None]) -> int:

@@ -20,7 +20,11 @@ class AbsolutePath(click.Path):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Check as click does, then make absolute."""
-        return Path(str(super().convert(str(value), param, ctx))).absolute()
+        path = Path(str(super().convert(str(value), param, ctx)))
+        try:
+            return path.absolute()
+        except FileNotFoundError:
+            self.fail("the current folder is gone; give an absolute path", param, ctx)
 
 
 DIRECTORY = AbsolutePath(exists=True, file_okay=False)

@@ -1,14 +1,16 @@
 """What the command prints: results on standard output, everything else on standard error.
 
 With `--json` standard output holds exactly one JSON document, a result or an error, and standard error JSON lines of
-progress.
+progress. Whatever is a name of somebody else's is printed escaped: a terminal must not run it.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import traceback
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,9 +18,13 @@ import click
 from sandbox_api.errors import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sandbox_api.errors import OutpostError
+
+
+class OutputLost(Exception):  # noqa: N818 - nothing of the product failed
+    """Nobody can read what was to be printed: its reader went away, or its disk is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,28 +36,49 @@ class Output:
     def result(self, document: Mapping[str, object], lines: Sequence[str]) -> None:
         """Print a result: the document with `--json`, else the lines for people."""
         if self.as_json:
-            click.echo(json.dumps(document, ensure_ascii=False))
+            _print_document(document)
         else:
             for line in lines:
-                click.echo(line)
+                _print(printable(line))
 
     def note(self, text: str) -> None:
         """Tell people something beside the result; scripts find it in the document."""
         if not self.as_json:
-            click.echo(text, err=True)
+            _print(printable(text), is_error=True)
 
     def error(self, error: OutpostError) -> None:
         """Print a failure: one line with code and reason, the entries at fault, and what to do."""
         if self.as_json:
-            click.echo(json.dumps({"error": error_document(error)}, ensure_ascii=False))
+            _print_document({"error": error_document(error)})
             return
-        click.echo(f"outpost: {error.code}/{error.reason}: {printable(error.message)}", err=True)
-        for offender in error.offenders:
-            click.echo(f"  {printable(offender.path)}: {printable(offender.problem)}", err=True)
-        if error.offender_count > len(error.offenders):
-            click.echo(f"  and {error.offender_count - len(error.offenders)} more", err=True)
-        if error.hint:
-            click.echo(f"  hint: {printable(error.hint)}", err=True)
+        for line in error_lines(error):
+            _print(printable(f"outpost: {line}" if not line.startswith(" ") else line), is_error=True)
+
+    def fault(self, error: Exception) -> None:
+        """Print an error that nobody foresaw: one line, and what a report of it needs."""
+        message = f"{type(error).__name__}: {error}"
+        frames = traceback.extract_tb(error.__traceback__)
+        where = " > ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
+        hint = f"this is a fault of outpost, please report it with these lines: {where}"
+        if self.as_json:
+            told = {"code": "internal", "reason": "unforeseen", "message": message, "hint": hint, "retryable": False}
+            _print_document({"error": {**told, "facts": {}, "offenders": [], "offender_count": 0}})
+            return
+        _print(printable(f"outpost: internal/unforeseen: {message}"), is_error=True)
+        _print(printable(f"  hint: {hint}"), is_error=True)
+
+
+def error_lines(error: OutpostError) -> Iterator[str]:
+    """Tell a failure to people: code, reason and message, the entries at fault, and what to do."""
+    yield f"{error.code}/{error.reason}: {error.message}"
+    for offender in error.offenders:
+        yield f"  {offender.path}: {offender.problem}"
+    if error.offender_count > len(error.offenders):
+        yield f"  and {error.offender_count - len(error.offenders)} more"
+    if said := error.facts.get("error"):
+        yield f"  it said: {said}"
+    if error.hint:
+        yield f"  hint: {error.hint}"
 
 
 def error_document(error: OutpostError) -> dict[str, object]:
@@ -76,6 +103,18 @@ def size(bytes_count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     raise AssertionError
+
+
+def _print_document(document: Mapping[str, object]) -> None:
+    # ASCII: names that are not UTF-8 become escapes that JSON knows, in any locale.
+    _print(json.dumps(document))
+
+
+def _print(text: str, *, is_error: bool = False) -> None:
+    try:
+        click.echo(text, err=is_error)
+    except OSError as error:
+        raise OutputLost(error.strerror) from error
 
 
 def is_terminal() -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import string
 from typing import TYPE_CHECKING
-
-from sandbox_api.errors import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 _SHOWN_COUNT = 5
 """Left-out entries that a note names; the document names all that the daemon told."""
+
+
+_PLAIN = string.ascii_letters + string.digits + "/._- "
 
 
 def record_document(record: ConversationRecord) -> dict[str, object]:
@@ -42,7 +45,7 @@ def capture_notes(record: ConversationRecord) -> Iterator[str]:
         yield f"note: in_use: process {record.in_use_pid} has the session open; this is its state as of now"
     shown = record.left_out[:_SHOWN_COUNT]
     for item in shown:
-        yield f"note: left out ({item.why}): {printable(item.path)}"
+        yield f"note: left out ({item.why}): {item.path}"
     if record.left_out_count > len(shown):
         yield f"note: left out: {record.left_out_count - len(shown)} more"
 
@@ -68,4 +71,11 @@ def outcome_document(outcome: RestoreOutcome, resume: Sequence[str]) -> dict[str
 
 def resume_line(resume: Sequence[str], sandbox_workspace: PurePosixPath) -> str:
     """Return the shell line that resumes a restored conversation."""
-    return f"cd {shlex.quote(str(sandbox_workspace))} && {shlex.join(resume)}"
+    return f"cd {_quoted(str(sandbox_workspace))} && {' '.join(map(_quoted, resume))}"
+
+
+def _quoted(word: str) -> str:
+    """Quote for a shell; what a terminal must not see as it is becomes an escape that bash and zsh understand."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(chr(byte) if chr(byte) in _PLAIN else f"\\x{byte:02x}" for byte in os.fsencode(word)) + "'"

@@ -94,7 +94,7 @@ def _socket(text: str) -> SocketTarget:
     path = text.removeprefix("unix:")
     if not path:
         raise _refuse(text, _FORMS)
-    target = SocketTarget(Path(path).absolute())
+    target = SocketTarget(_absolute(path, text))
     if len(os.fsencode(target.socket_path)) > MAX_SOCKET_PATH_BYTES:
         raise _refuse(text, f"the system allows {MAX_SOCKET_PATH_BYTES} bytes for the path of a socket")
     if "," in str(target.socket_path):
@@ -106,7 +106,14 @@ def _local(text: str) -> LocalTarget:
     home, comma, workspace = text.removeprefix("local:").partition(",")
     if not home or (comma and not workspace):
         raise _refuse(text, _FORMS)
-    return check_local(LocalTarget(Path(home).absolute(), Path(workspace or home).absolute()))
+    return check_local(LocalTarget(_absolute(home, text), _absolute(workspace or home, text)))
+
+
+def _absolute(path: str, text: str) -> Path:
+    try:
+        return Path(path).absolute()
+    except FileNotFoundError:
+        raise _refuse(text, "the current folder is gone; give an absolute path") from None
 
 
 def check_local(target: LocalTarget) -> LocalTarget:

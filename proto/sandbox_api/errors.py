@@ -120,9 +120,21 @@ class Offender:
 
 
 def printable(path: bytes | str) -> str:
-    r"""Return a path for people: valid UTF-8 as it is, control characters and other bytes as `\xNN`."""
-    text = path if isinstance(path, str) else path.decode("utf-8", "backslashreplace")
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    r"""Return a path for people: valid UTF-8 as it is, control characters and other bytes as `\xNN`.
+
+    Args:
+        path: Bytes, or text in which the file system's foreign bytes are surrogates, as in `os.fsdecode`.
+    """
+    text = path if isinstance(path, str) else path.decode("utf-8", "surrogateescape")
+    return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def _shown(char: str) -> str:
+    if char.isprintable():
+        return char
+    if "\udc80" <= char <= "\udcff":
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    return char.encode("unicode_escape").decode()
 
 
 class OutpostError(Exception):

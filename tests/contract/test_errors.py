@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,4 @@ def test_printable_shows_what_a_terminal_must_not_run() -> None:
     """Escapes, newlines and foreign bytes are shown, text stays."""
     assert printable(b"a\x1b[31m\nb\xff") == "a\\x1b[31m\\nb\\xff"
     assert printable("süß") == "süß"
+    assert printable(os.fsdecode(b"s\xfc\xc3\x9f\n")) == "s\\xfcß\\n"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command()
+@click.command(short_help="Copy a session out of TARGET to this host.")
 @click.argument("target")
 @click.argument("format_name", metavar="FORMAT")
 @click.argument("conversation_id", metavar="ID")

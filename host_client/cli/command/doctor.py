@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MARKS = {"ok": "ok      ", "warning": "warning ", "problem": "PROBLEM "}
 
 
-@click.command()
+@click.command(short_help="Tell what would go wrong at TARGET.")
 @click.argument("target")
 @click.argument("formats", metavar="[FORMAT]...", nargs=-1)
 @click.option(

@@ -19,7 +19,7 @@ async def info(target: str, *, as_json: bool) -> None:
     document: dict[str, object] = {
         "version": told.version,
         "contracts": list(told.contracts),
-        "capabilities": list(told.capabilities),
+        "capabilities": sorted(told.capabilities),
         "home": str(told.home),
         "workspace": str(told.workspace),
         "roots": [str(root) for root in told.roots],
@@ -40,6 +40,6 @@ async def info(target: str, *, as_json: bool) -> None:
             f"workspace  {told.workspace}",
             *(f"root       {root}" for root in told.roots),
             f"limits     {size(told.limits.max_bytes)}, {told.limits.max_files} files",
-            f"can        {', '.join(told.capabilities)}",
+            f"can        {', '.join(sorted(told.capabilities))}",
         ],
     )

@@ -11,7 +11,6 @@ from host_client.cli.options import json_option, place_options
 from host_client.cli.output import Output
 from host_client.sandbox.place import Place
 from host_client.sandbox.sandbox import connect
-from sandbox_api.errors import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,13 +58,13 @@ async def list_entries(
         ]
     }
     lines = [
-        f"{entry.name}  {entry.set_aside.astimezone():%Y-%m-%d %H:%M:%S}  {printable(str(entry.session_path or '-'))}"
+        f"{entry.name}  {entry.set_aside.astimezone():%Y-%m-%d %H:%M:%S}  {entry.session_path or '-'}"
         for entry in entries
     ]
     Output(as_json).result(document, lines or ["nothing was set aside"])
 
 
-@recovery.command()
+@recovery.command(short_help="Put a set-aside session back.")
 @click.argument("target")
 @click.argument("format_name", metavar="FORMAT")
 @click.argument("conversation_id", metavar="ID")
@@ -95,7 +94,7 @@ async def undo(
         undone = await sandbox.bundles.undo_restore(place, entry, force=force)
     Output(as_json).result(
         {"target": str(undone.target), "recovery": undone.recovery or None},
-        [f"put back {undone.target}", *([f"set aside {undone.recovery}"] if undone.recovery else [])],
+        [f"put back  {undone.target}", *([f"set aside {undone.recovery}"] if undone.recovery else [])],
     )
 
 

@@ -8,7 +8,7 @@ import click
 
 from host_client.agents.registry import builtin_format
 from host_client.cli.options import durability_option, json_option, limit_options, limits, place_options
-from host_client.cli.output import Output, error_document
+from host_client.cli.output import Output, error_document, error_lines
 from host_client.cli.progress import shown_progress
 from host_client.sandbox.sandbox import connect
 from host_client.stores.context import ConversationContext
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
 
-@click.command()
+@click.command(short_help="Copy a session to many TARGETs at once.")
 @click.argument("source")
 @click.argument("format_name", metavar="FORMAT")
 @click.argument("conversation_id", metavar="ID")
@@ -71,7 +71,8 @@ async def relay(
         if ended.error is not None:
             status = status or ended.error.exit_status
             rows.append({"target": target, "error": error_document(ended.error)})
-            lines.append(f"FAILED {target}: {ended.error.code}/{ended.error.reason}: {ended.error.message}")
+            told, *more = error_lines(ended.error)
+            lines += [f"FAILED {target}: {told}", *more]
         elif ended.outcome is not None:
             state = "unchanged" if ended.outcome.unchanged else "restored"
             rows.append({"target": target, "session": str(ended.outcome.target), "state": state})

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command()
+@click.command(short_help="Put a kept session in place at TARGET.")
 @click.argument("target")
 @click.argument("format_name", metavar="FORMAT")
 @click.argument("conversation_id", metavar="ID")

@@ -10,7 +10,6 @@ from host_client.agents.registry import builtin_format
 from host_client.cli.options import json_option, place_options
 from host_client.cli.output import Output
 from host_client.sandbox.sandbox import connect
-from sandbox_api.errors import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,5 +50,5 @@ async def sessions(
         marks = ("" if item.complete else "  incomplete") + (
             f"  in use by {item.in_use_pid}" if item.in_use_pid else ""
         )
-        lines.append(f"{item.conversation_id}  {modified}  {printable(str(item.path))}{marks}")
+        lines.append(f"{item.conversation_id}  {modified}  {item.path}{marks}")
     Output(as_json).result(document, lines or [f"no sessions of {format_name}"])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command()
+@click.command(short_help="Check a kept bundle FILE.")
 @click.argument("file", type=FILE)
 @limit_options
 @json_option
