@@ -104,7 +104,7 @@ def _copy_entry(source: Directory, target: Directory, path: bytes, status: os.st
             )
 
 
-def write_all(fd: int, data: bytes | memoryview) -> None:
+def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
     """Write all of the data."""
     written = os.write(fd, data)
     while written < len(data):

@@ -10,6 +10,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Protocol, Self
 
+from sandbox_agent.core.copy import write_all
 from sandbox_agent.core.hook_child import PIECE_BYTES
 from sandbox_agent.core.hook_process import HookProcess
 from sandbox_api.errors import ConfigurationError, printable
@@ -161,7 +162,7 @@ class HookRunner:
                 # A text does not outgrow the memory it was made in.
                 if not piece or written_bytes > self._memory_bytes:
                     process.garbled()
-                _write_all(target_fd, piece)
+                write_all(target_fd, piece)
 
     @contextlib.contextmanager
     def _call(self, hook: str, request: Head, *, path: str = "") -> Iterator[HookProcess]:
@@ -220,9 +221,3 @@ def _send_all(process: HookProcess, content: bytes) -> None:
     for start in range(0, len(view), PIECE_BYTES):
         process.send({"piece": True}, view[start : start + PIECE_BYTES])
     process.send({"end": True})
-
-
-def _write_all(descriptor: int, data: bytearray) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(descriptor, left) :]

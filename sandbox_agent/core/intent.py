@@ -11,10 +11,12 @@ import fcntl
 import json
 import os
 import re
+import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from sandbox_agent.core.copy import write_all
 from sandbox_agent.core.recovery_entry import is_entry_name
 from sandbox_api.names import CONVERSATION_ID, STAGING_PREFIX, path_problem
 
@@ -88,8 +90,9 @@ class Intent:
         except OSError:
             return None  # a link or worse: the sandbox made it, and nobody needs it
         status = os.fstat(intent._fd)
-        # A file that another user made is not ours, whatever it says.
-        if status.st_uid == os.geteuid() and status.st_nlink and _lock(intent._fd):
+        # What is no file, and a file that another user made, is not ours, whatever it says.
+        is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        if is_ours and status.st_nlink and _lock(intent._fd):
             return intent
         intent.close()
         return None
@@ -101,7 +104,7 @@ class Intent:
             durable: Whether it must survive a power loss when this returns.
             fields: What the line says, in the names of `Record`.
         """
-        os.write(self._fd, json.dumps(fields).encode() + b"\n")
+        write_all(self._fd, json.dumps(fields).encode() + b"\n")
         if durable:
             os.fsync(self._fd)
             os.fsync(self._journal.fd)
@@ -147,23 +150,19 @@ def _checked(fields: dict[str, object]) -> Record | None:
     The state directory is in the sandbox's reach. What passes here still only names things below the roots, and the
     sweep opens each step of the way without following links.
     """
-    texts = [fields.get(name, "") for name in ("cli_home", "parent", "conversation_id", "recovery")]
     numbers = [fields.get(name, 0) for name in ("staging_inode", "old_inode")]
-    if fields.get("version") != VERSION or not all(isinstance(text, str) for text in texts):
+    try:
+        # Not a text, or one that is no name of a file.
+        cli_home, parent = (os.fsencode(fields.get(name, "")) for name in ("cli_home", "parent"))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
         return None
-    if not all(isinstance(number, int) and number >= 0 for number in numbers):
+    conversation_id, recovery = (str(fields.get(name, "")) for name in ("conversation_id", "recovery"))
+    staging_inode, old_inode = (number if type(number) is int else -1 for number in numbers)
+    if fields.get("version") != VERSION or min(staging_inode, old_inode) < 0:
         return None
-    cli_home, parent, conversation_id, recovery = (str(text) for text in texts)
-    if path_problem(os.fsencode(parent)) or not CONVERSATION_ID.fullmatch(conversation_id):
+    if path_problem(parent) or not CONVERSATION_ID.fullmatch(conversation_id):
         return None
     if recovery and not is_entry_name(recovery, conversation_id):
         return None
-    return Record(
-        os.fsencode(cli_home),
-        os.fsencode(parent),
-        conversation_id,
-        recovery,
-        int(str(numbers[0])),
-        int(str(numbers[1])),
-        is_replacing=fields.get("phase") == "replace",
-    )
+    is_replacing = fields.get("phase") == "replace"
+    return Record(cli_home, parent, conversation_id, recovery, staging_inode, old_inode, is_replacing=is_replacing)

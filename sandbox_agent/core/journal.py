@@ -6,9 +6,11 @@ The one rule: nothing is staged that is not noted, and a note goes only when not
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 from sandbox_agent.core.intent import FILE_NAME, VERSION, Intent
+from sandbox_agent.core.lock import WAIT_SECONDS
 from sandbox_agent.core.rollback import Rollback
 from sandbox_agent.core.sweep import finish
 from sandbox_api.errors import OutpostError, printable
@@ -54,16 +56,19 @@ class Journal:
     def sweep(self, roots: Roots) -> list[str]:
         """Finish or remove what dead daemons left; return what was done, for the log.
 
-        What cannot be finished now is told and left for the next sweep.
+        What cannot be finished now is told and left for the next sweep. For folders that others hold, all entries
+        together wait `WAIT_SECONDS`.
         """
         told: list[str] = []
+        deadline = time.monotonic() + WAIT_SECONDS
         for intent in self._dead():
             record = intent.read()
             if record is None:
                 intent.end()
                 continue
             try:
-                told.append(finish(roots, record, intent.staging_name))
+                wait_seconds = max(0.0, deadline - time.monotonic())
+                told.append(finish(roots, record, intent.staging_name, wait_seconds=wait_seconds))
             except (OSError, OutpostError) as error:
                 intent.close()
                 told.append(f"left {printable(intent.staging_name)} in {printable(record.cli_home)}: {error}")

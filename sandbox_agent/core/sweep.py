@@ -25,10 +25,16 @@ if TYPE_CHECKING:
     from sandbox_agent.core.paths import Directory, Roots
 
 
-def finish(roots: Roots, record: Record, staging_name: bytes) -> str:
+def finish(roots: Roots, record: Record, staging_name: bytes, *, wait_seconds: float) -> str:
     """Bring one interrupted restore to its end; return what was done, for the log.
 
     Safe to repeat: what is interrupted again is found again.
+
+    Args:
+        roots: Where.
+        record: What the journal tells of the restore.
+        staging_name: Name of its staging directory.
+        wait_seconds: Longest wait for a folder that another daemon, or the sandbox, holds.
 
     Raises:
         OutpostError: `busy`, or a path lies in no root; nothing was done.
@@ -40,7 +46,7 @@ def finish(roots: Roots, record: Record, staging_name: bytes) -> str:
             folder = stack.enter_context(cli_home.directory(record.parent))
         except FileNotFoundError:
             return f"nothing is left of {printable(staging_name)}"
-        stack.enter_context(folder_lock(folder))
+        stack.enter_context(folder_lock(folder, wait_seconds=wait_seconds))
         slot = _slot(cli_home, record)
         if slot is not None:
             stack.callback(slot.close)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from sandbox_agent.core.intent import Intent, Record
 from sandbox_agent.core.recovery import list_recovery
-from sandbox_agent.core.recovery_entry import Sidecar, new_entry_name, write_sidecar
+from sandbox_agent.core.recovery_entry import Sidecar, new_entry_name, read_sidecar, write_sidecar
 from support.restoring import OLD, files_of, picture, restoring_sandbox, staged
 from support.sandbox import ID, make_session, place, write
 
@@ -209,6 +210,9 @@ def test_torn_last_line_does_not_count(tmp_path: Path) -> None:
         b'{"version": 1, "cli_home": "/", "parent": "sessions", "conversation_id": "../x"}\n',
         b'{"version": 1, "cli_home": "/", "parent": "s", "conversation_id": "i", "recovery": "../../x"}\n',
         b'{"version": 1, "cli_home": "/", "parent": "s", "conversation_id": "i", "staging_inode": "1"}\n',
+        b'{"version": 1, "cli_home": "/", "parent": "s", "conversation_id": "i", "staging_inode": true}\n',
+        b'{"version": 1, "cli_home": "/", "parent": "\\ud800", "conversation_id": "i"}\n',
+        b'{"version": 1, "cli_home": "/\\ud800", "parent": "s", "conversation_id": "i"}\n',
     ],
 )
 def test_entry_that_no_restore_wrote_goes(tmp_path: Path, content: bytes) -> None:
@@ -265,6 +269,20 @@ def test_other_files_in_the_state_folder_stay(tmp_path: Path) -> None:
         assert sorted(path.name for path in state.iterdir()) == [f"{'a' * 32}.json", "socket"]
 
 
+@pytest.mark.parametrize("kind", ["fifo", "directory"])
+def test_entry_that_is_no_file_does_not_stop_the_sweep(tmp_path: Path, kind: str) -> None:
+    """What the sandbox made under the name of an entry, to be met first, hides no other entry."""
+    with restoring_sandbox(tmp_path) as held:
+        _begin(held, tmp_path)
+        forged = tmp_path / ".outpost-agent" / f"{'0' * 32}.json"
+        if kind == "fifo":
+            os.mkfifo(forged)
+        else:
+            forged.mkdir()
+        assert len(held.journal.sweep(held.roots)) == 1
+        assert staged(tmp_path) == [f".outpost-agent/{forged.name}"]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_entry_of_another_user_is_not_ours(tmp_path: Path) -> None:
     """A daemon that is root does not act on an entry that the sandbox's user wrote."""
@@ -283,6 +301,40 @@ def test_entry_that_cannot_be_finished_is_kept(tmp_path: Path, monkeypatch: pyte
             patch.setattr("sandbox_agent.core.sweep.remove_tree", _fail)
             assert "left" in held.journal.sweep(held.roots)[0]
         assert "removed" in held.journal.sweep(held.roots)[0]
+
+
+def test_folders_that_others_hold_do_not_stop_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many entries wait for a folder, the sweep waits for all of them together as long as for one."""
+    monkeypatch.setattr("sandbox_agent.core.journal.WAIT_SECONDS", 0.2)
+    with restoring_sandbox(tmp_path) as held:
+        for _ in range(10):
+            _begin(held, tmp_path)
+        folder = os.open(tmp_path / ".demo/sessions", os.O_RDONLY)
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        began = time.monotonic()
+        told = held.journal.sweep(held.roots)
+        os.close(folder)
+        assert time.monotonic() - began < 2
+        assert len([line for line in told if line.startswith("left ")]) == 10
+        assert len(held.journal.sweep(held.roots)) == 10
+        assert staged(tmp_path) == []
+
+
+def test_notes_are_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system that takes a byte at a time gets all of a journal entry and of the file beside a recovery entry."""
+    real = os.write
+    with restoring_sandbox(tmp_path) as held:
+        intent = held.journal.begin(Record(os.fsencode(tmp_path / ".demo"), b"sessions", ID), durable=False)
+        name = new_entry_name(ID)
+        folder = tmp_path / ".demo/.outpost-recovery"
+        folder.mkdir(parents=True)
+        monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:1]))
+        intent.write(durable=False, recovery=name, staging_inode=7, old_inode=8)
+        assert intent.read() == Record(os.fsencode(tmp_path / ".demo"), b"sessions", ID, name, 7, 8)
+        with held.roots.directory(os.fsencode(folder)) as directory:
+            write_sidecar(directory, name, Sidecar("demo", b"sessions/x"), None, durable=False)
+            assert read_sidecar(directory, name) == Sidecar("demo", b"sessions/x")
+        intent.end()
 
 
 def _fail(*_: object) -> None:
