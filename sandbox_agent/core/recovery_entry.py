@@ -9,12 +9,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from sandbox_agent.core.copy import write_all
 from sandbox_agent.core.owner import give
+from sandbox_agent.core.paths import LinkError
+from sandbox_agent.core.removal import remove_tree
 from sandbox_api.names import RECOVERY_DIRECTORY, name_problem
 
 if TYPE_CHECKING:
@@ -69,7 +73,7 @@ def write_sidecar(folder: Directory, name: str, sidecar: Sidecar, owner: Owner |
         give(fd, owner)
         os.fchmod(fd, 0o600)
         told = {"version": _VERSION, "format": sidecar.format, "session": os.fsdecode(sidecar.session)}
-        os.write(fd, json.dumps(told).encode() + b"\n")
+        write_all(fd, json.dumps(told).encode() + b"\n")
         if durable:
             os.fsync(fd)
     finally:
@@ -84,26 +88,25 @@ def read_sidecar(folder: Directory, name: str) -> Sidecar | None:
     """
     try:
         fd = folder.file(_sidecar_name(name))
-    except FileNotFoundError:
+    except (FileNotFoundError, LinkError):
         return None
     try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
         told = json.loads(os.read(fd, _MAX_SIDECAR_BYTES))
-    except (ValueError, RecursionError):
+        if not isinstance(told, dict) or told.get("version") != _VERSION:
+            return None
+        format_name, session = told["format"], told["session"]
+        return Sidecar(format_name, os.fsencode(session)) if isinstance(format_name, str) else None
+    except (KeyError, TypeError, ValueError, RecursionError):
         return None
     finally:
         os.close(fd)
-    if not isinstance(told, dict) or told.get("version") != _VERSION:
-        return None
-    format_name, session = told.get("format"), told.get("session")
-    if not isinstance(format_name, str) or not isinstance(session, str):
-        return None
-    return Sidecar(format_name, os.fsencode(session))
 
 
 def remove_sidecar(folder: Directory, name: str) -> None:
-    """Remove the file beside an entry, if there is one."""
-    with suppress(FileNotFoundError):
-        os.unlink(_sidecar_name(name), dir_fd=folder.fd)
+    """Remove what is beside an entry, if anything is."""
+    remove_tree(folder, _sidecar_name(name))
 
 
 def is_place(session: bytes, profile: Profile, conversation_id: str) -> bool:

@@ -225,6 +225,29 @@ def test_entry_of_another_implementation(tmp_path: Path, sidecar: bytes | None) 
         assert files_of(_session(tmp_path)) == NEW
 
 
+@pytest.mark.parametrize("kind", ["link", "fifo", "directory", "surrogate"])
+def test_forged_sidecar_hides_no_entry(tmp_path: Path, kind: str) -> None:
+    """What the sandbox puts beside an entry does not keep recovery from being listed, pruned and undone."""
+    with restoring_sandbox(tmp_path) as held:
+        restore_files(held, OLD)
+        restore_files(held, NEW)
+        write(_folder(tmp_path) / f"forged-{UUID}", OLD)
+        forged = _folder(tmp_path) / f"forged-{UUID}.json"
+        if kind == "link":
+            forged.symlink_to("/etc/passwd")
+        elif kind == "fifo":
+            os.mkfifo(forged)
+        elif kind == "directory":
+            forged.mkdir()
+        else:
+            forged.write_text('{"version": 1, "format": "demo", "session": "sessions/\\ud800"}')
+        assert len(list_recovery(held, place(conversation_id=""))) == 2
+        undo_restore(held, place(), "", force=False)
+        assert files_of(_session(tmp_path)) == OLD
+        assert len(prune_recovery(held, place(conversation_id=""), 0, None)) == 2
+        assert list(_folder(tmp_path).iterdir()) == []
+
+
 def test_bucket_of_an_entry_of_another_implementation(tmp_path: Path) -> None:
     """Its bucket is the one that has the id now; with none, or with several, it is not known."""
     with restoring_sandbox(tmp_path) as held:
