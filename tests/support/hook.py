@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sandbox_agent.core.hook_child import Helpers
 from sandbox_api import hook as hook_contract
 
 MODULES = {"hashlib": hashlib, "json": json, "math": math, "posixpath": posixpath, "re": re}
@@ -29,19 +30,6 @@ def from_source(hook: Callable[..., Any]) -> Callable[..., Any]:
     exec(source, names)  # noqa: S102 -- our own source, to prove that it stands alone
     made: Callable[..., Any] = names[hook.__name__]
     return made
-
-
-@dataclass(frozen=True)
-class Helpers:
-    """What the contract calls `helpers`."""
-
-    def join(self, *parts: str) -> str:
-        """Join path parts."""
-        return posixpath.join(*parts)
-
-    def sha256(self, text: str) -> str:
-        """Hash a text; hex."""
-        return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from host_client.agents import copilot, kimi
+from sandbox_agent.core.hook_child import Helpers
 from sandbox_agent.core.hooks import HookRunner
-from support.hook import Context, Files, Helpers, from_source
+from support.hook import Context, Files, from_source
 from support.recorded import recording, recordings
 
 CASES = [(module, name) for module in (copilot, kimi) for name in recordings(module.PROFILE.format)]

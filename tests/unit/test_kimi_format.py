@@ -9,7 +9,8 @@ from pathlib import PurePosixPath
 import pytest
 
 from host_client.agents import kimi
-from support.hook import Context, Files, Helpers, from_source
+from sandbox_agent.core.hook_child import Helpers
+from support.hook import Context, Files, from_source
 from support.recorded import Recording, recording, recordings
 
 bucket, relocate, validate = (from_source(hook) for hook in (kimi.bucket, kimi.relocate, kimi.validate))
