@@ -22,6 +22,8 @@ from sandbox_api.wire import STATUS_KEY, pack_status
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from google.protobuf.message import Message
+
     Context = grpc.aio.ServicerContext[Any, Any]
     Handler = Callable[[Any, Context], Awaitable[Any]]
 
@@ -66,7 +68,7 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # no para
         return make(
             self._wrap(method, inner, decode),
             request_deserializer=handler.request_deserializer if handler.request_streaming else None,
-            response_serializer=handler.response_serializer,
+            response_serializer=_serialize,
         )
 
     def _wrap(self, method: str, inner: Handler, decode: Callable[[bytes], Any] | None) -> Handler:
@@ -95,6 +97,11 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # no para
                     self._idle.set()
 
         return run
+
+
+def _serialize(message: Message | bytes) -> bytes:
+    # A message with a chunk comes as bytes already, made with one copy of its data (`wire.chunk_message`).
+    return message if isinstance(message, bytes) else message.SerializeToString()
 
 
 def _tell(failure: OutpostError, error: Exception, call_id: str) -> None:

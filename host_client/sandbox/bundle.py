@@ -156,14 +156,12 @@ class Bundles:
             force=force,
         )
         async with self._connection.open("BundleService/Restore", bundle_pb2.RestoreResponse) as stream:
-
-            async def send(chunk: payload_pb2.Chunk) -> None:
-                await stream.write(bundle_pb2.RestoreRequest(chunk=chunk))
-
             await stream.write(bundle_pb2.RestoreRequest(header=header))
-            await outgoing.send_manifest(send)
+            await outgoing.send_manifest(stream.write_serialized)
             need = await _answer(stream, "need")
-            await outgoing.send_contents(outgoing.lacking(need.need), send, lambda: reporter.report(outgoing.progress))
+            await outgoing.send_contents(
+                outgoing.lacking(need.need), stream.write_serialized, lambda: reporter.report(outgoing.progress)
+            )
             await stream.write(bundle_pb2.RestoreRequest(trailer=outgoing.trailer))
             await stream.finish_writing()
             result = (await _answer(stream, "result", more_seconds=outgoing.commit_seconds)).result
@@ -201,13 +199,9 @@ class Bundles:
             digest=outgoing.digest,
         )
         async with self._connection.open("BundleService/Validate", bundle_pb2.ValidateResponse) as stream:
-
-            async def send(chunk: payload_pb2.Chunk) -> None:
-                await stream.write(bundle_pb2.ValidateRequest(chunk=chunk))
-
             await stream.write(bundle_pb2.ValidateRequest(header=header))
-            await outgoing.send_manifest(send)
-            await outgoing.send_contents(range(len(source.entries)), send, lambda: None)
+            await outgoing.send_manifest(stream.write_serialized)
+            await outgoing.send_contents(range(len(source.entries)), stream.write_serialized, lambda: None)
             await stream.write(bundle_pb2.ValidateRequest(trailer=outgoing.trailer))
             await stream.finish_writing()
             await stream.only(more_seconds=outgoing.commit_seconds)

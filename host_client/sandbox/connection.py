@@ -65,7 +65,11 @@ class Stream(Generic[R]):
         return decoded(self._response, data)
 
     async def write(self, message: Message) -> None:
-        """Send one message; returns when there is room for the next.
+        """Send one message; see `write_serialized`."""
+        await self.write_serialized(message.SerializeToString())
+
+    async def write_serialized(self, data: bytes) -> None:
+        """Send one message that is serialized already; returns when there is room for the next.
 
         Raises:
             OutpostError: as `read`. A call that the daemon ended while we were writing fails with what the daemon
@@ -74,7 +78,7 @@ class Stream(Generic[R]):
         with translated(self._target):
             async with asyncio.timeout(self._stall_seconds):
                 try:
-                    await self._call.write(message.SerializeToString())
+                    await self._call.write(data)
                 except (asyncio.InvalidStateError, grpc.aio.AioRpcError):
                     raise await self._reported() from None
 

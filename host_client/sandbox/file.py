@@ -13,6 +13,7 @@ from host_client.sandbox.task import in_thread, task_group
 from sandbox_api.framing import PayloadCheck
 from sandbox_api.limits import CHUNK_BYTES
 from sandbox_api.v1 import file_pb2, payload_pb2
+from sandbox_api.wire import chunk_message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -189,7 +190,7 @@ class Files:
             await stream.write(file_pb2.WriteRequest(header=header))
             size = 0
             while data := await in_thread(next_piece):
-                await stream.write(file_pb2.WriteRequest(chunk=payload_pb2.Chunk(offset=size, data=data)))
+                await stream.write_serialized(chunk_message(size, [data]))
                 size += len(data)
                 if after_chunk is not None:
                     after_chunk(len(data))

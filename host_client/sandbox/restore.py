@@ -13,7 +13,7 @@ from host_client.sandbox.task import in_thread, task_group
 from sandbox_api.framing import Batcher
 from sandbox_api.manifest import bundle_digest, check_entries
 from sandbox_api.v1 import bundle_pb2, payload_pb2
-from sandbox_api.wire import pack_manifest
+from sandbox_api.wire import chunk_message, pack_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sandbox_api.limits import Limits
     from sandbox_api.manifest import Entry
 
-    Send = Callable[[payload_pb2.Chunk], Awaitable[None]]
+    Send = Callable[[bytes], Awaitable[None]]
 
 
 MIN_COMMIT_BYTES_PER_SECOND = 8 << 20
@@ -88,9 +88,9 @@ class Outgoing:
 
     async def send_manifest(self, send: Send) -> None:
         """Send the manifest as chunks of its own."""
-        for part in (self._batcher.add(self.manifest), self._batcher.flush()):
-            for offset, data in part:
-                await send(payload_pb2.Chunk(offset=offset, data=data))
+        self._batcher.add(self.manifest)
+        for offset, parts in self._batcher.rest():
+            await send(chunk_message(offset, parts))
 
     def lacking(self, need: bundle_pb2.RestoreNeed) -> list[int]:
         """Return the entries whose content the daemon lacks.
@@ -125,15 +125,16 @@ class Outgoing:
         finally:
             await in_thread(chunks.close)
 
-    def _chunks(self, indices: Sequence[int]) -> Generator[payload_pb2.Chunk, None, None]:
+    def _chunks(self, indices: Sequence[int]) -> Generator[bytes, None, None]:
         for index in indices:
             for piece in self._pieces(index):
                 self._bytes_count += len(piece)
-                for offset, data in self._batcher.add(piece):
-                    yield payload_pb2.Chunk(offset=offset, data=data)
+                self._batcher.add(piece)
+                for offset, parts in self._batcher.full():
+                    yield chunk_message(offset, parts)
             self._files_count += 1
-        for offset, data in self._batcher.flush():
-            yield payload_pb2.Chunk(offset=offset, data=data)
+        for offset, parts in self._batcher.rest():
+            yield chunk_message(offset, parts)
 
     def _pieces(self, index: int) -> Iterator[bytes]:
         entry = self._entries[index]

@@ -15,42 +15,52 @@ if TYPE_CHECKING:
 
 
 class Batcher:
-    """Join pieces of a payload into chunks of at most `CHUNK_BYTES`.
+    """Gather pieces of a payload into chunks of at most `CHUNK_BYTES`.
 
-    Many small files share one chunk. A reader that asks for at most `room_bytes` at a time costs no extra copy.
+    Many small files share one chunk. A chunk is given as its offset and its parts, which are joined once, by
+    `wire.chunk_message`. A reader that asks for at most `room_bytes` at a time costs no copy before that.
+
+    Attributes:
+        room_bytes: Bytes that still fit into the chunk being filled; at least 1.
+        size: Bytes in the chunks completed so far.
     """
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._pending_bytes = 0
+        self._chunks: list[tuple[int, list[bytes]]] = []
+        self._parts: list[bytes] = []
+        self.room_bytes = CHUNK_BYTES
         self.size = 0
 
-    @property
-    def room_bytes(self) -> int:
-        """Bytes that still fit into the chunk being filled; at least 1."""
-        return CHUNK_BYTES - self._pending_bytes
-
-    def add(self, piece: bytes) -> Iterator[tuple[int, bytes]]:
-        """Append a piece; yield each chunk that it completes as offset and data."""
+    def add(self, piece: bytes) -> None:
+        """Append a piece."""
+        if len(piece) < self.room_bytes:  # nearly always: a piece costs a few instructions
+            if piece:
+                self._parts.append(piece)
+                self.room_bytes -= len(piece)
+            return
         start = 0
         while len(piece) - start >= self.room_bytes:
-            part = piece if start == 0 and len(piece) == self.room_bytes else piece[start : start + self.room_bytes]
-            start += len(part)
-            self._pieces.append(part)
-            self._pending_bytes += len(part)
-            yield from self.flush()
-        if start < len(piece):
-            self._pieces.append(piece[start:] if start else piece)
-            self._pending_bytes += len(piece) - start
+            end = start + self.room_bytes
+            self._parts.append(piece[start:end] if start or end < len(piece) else piece)
+            self.room_bytes, start = 0, end
+            self._close()
+        self.add(piece[start:])
 
-    def flush(self) -> Iterator[tuple[int, bytes]]:
-        """Yield what is left as a last chunk, if anything is."""
-        if not self._pieces:
-            return
-        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces, self._pending_bytes = [], 0
-        offset, self.size = self.size, self.size + len(data)
-        yield offset, data
+    def full(self) -> list[tuple[int, list[bytes]]]:
+        """Return the chunks that have been completed since the last call."""
+        chunks, self._chunks = self._chunks, []
+        return chunks
+
+    def rest(self) -> list[tuple[int, list[bytes]]]:
+        """Return what is left: completed chunks and a last one that is not full, if anything is."""
+        if self._parts:
+            self._close()
+        return self.full()
+
+    def _close(self) -> None:
+        self._chunks.append((self.size, self._parts))
+        self.size += CHUNK_BYTES - self.room_bytes
+        self._parts, self.room_bytes = [], CHUNK_BYTES
 
 
 class PayloadCheck:

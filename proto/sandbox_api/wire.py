@@ -24,7 +24,7 @@ from sandbox_api.profile import Profile
 from sandbox_api.v1 import bundle_pb2, error_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 STATUS_KEY = "grpc-status-details-bin"
 """Trailing metadata key of the serialized `google.rpc.Status`."""
@@ -39,6 +39,25 @@ _FLAGS = {
     "verbose": re.VERBOSE,
     "ascii": re.ASCII,
 }
+
+
+def chunk_message(offset: int, parts: Sequence[bytes]) -> bytes:
+    """Return a serialized message of any stream of `v1` that holds a chunk.
+
+    The chunk is field 2 of all of them. Its data is copied once, here; a message object would copy it twice more.
+    """
+    size = sum(map(len, parts))
+    head = (b"\x08" + _varint(offset) if offset else b"") + b"\x12" + _varint(size)
+    return b"".join((b"\x12" + _varint(len(head) + size) + head, *parts))
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:  # noqa: PLR2004 - seven bits a byte
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
 
 
 def pack_status(error: OutpostError) -> bytes:

@@ -7,6 +7,7 @@ sandbox is changed.
 from __future__ import annotations
 
 import hashlib
+import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -89,6 +90,7 @@ class Capture:
             WorkspaceError: `outside_roots`, `unsafe_path`, `access`.
         """
         profile = self._place.profile
+        self._began_ns = time.time_ns()
         with failures():
             session = self._stack.enter_context(self._open_session())
             self.source = session.path
@@ -116,7 +118,9 @@ class Capture:
                 content = self._tree.read_whole(pin)
                 sha256 = hashlib.sha256(content).digest()
                 self._entries[index] = Entry(entry.path, entry.size, sha256)
-                yield content + sha256
+                if content:
+                    yield content
+                yield sha256
                 continue
             digest = self._prefixes.pop(pin.path, None) or hashlib.sha256()
             for piece in self._tree.read(pin, room, start=entry.from_offset):
@@ -145,6 +149,8 @@ class Capture:
                 f"the {self._place.profile.format} session {conversation_id} is not valid: {printable(problem)[:500]}",
                 facts={"id": conversation_id},
             )
+        found = zip((pin.identity for pin in self._tree.pins), (entry.sha256 for entry in self._entries), strict=True)
+        self._sandbox.digests.note(found, read_ns=self._began_ns)
         return bundle_digest(self._entries)
 
     def _open_session(self) -> Directory:
@@ -177,6 +183,8 @@ class Capture:
         held = self._held.get(pin.path)
         if held is None or held.size > pin.size or (held.size == 0 < pin.size):
             return Entry(pin.path, pin.size)
+        if held.size == pin.size and (known := self._sandbox.digests.get(pin.identity)) is not None:
+            return Entry(pin.path, pin.size, known, pin.size) if known == held.sha256 else Entry(pin.path, pin.size)
         if held.size == pin.size <= _SMALL_BYTES:
             digest = hashlib.sha256(self._tree.read_whole(pin))
         else:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from sandbox_agent.core.digest import Digests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +27,7 @@ class Sandbox:
         environment: The daemon's own environment, where the place of a call names no variable.
         limits: The daemon's limits of one bundle.
         journal: Where restores in progress are noted.
+        digests: What captures have found.
     """
 
     roots: Roots
@@ -33,6 +36,7 @@ class Sandbox:
     environment: Mapping[str, str]
     limits: Limits
     journal: Journal
+    digests: Digests = field(default_factory=Digests)
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,42 +120,43 @@ class _Walk:
     def _list(self, folder: Folder, held: Directory) -> list[bytes]:
         """Take in the entries of one directory; return the names that databases' logs and journals would have."""
         sidecars: list[bytes] = []
-        entries, selects, prefix = folder.entries, self._profile.selects, folder.join(b"")
+        entries, selects = folder.entries, self._profile.selects
+        prefix = folder.join(b"").decode(*ENCODING)
+        is_deep = prefix.count("/") >= MAX_DEPTH_COUNT
         pending_count = len(self._pending)
         with os.scandir(held.fd) as items:
             for item in items:
                 if len(entries) + len(sidecars) > self._entries_left_count:
                     raise self._too_many()
-                name = item.name.encode(*ENCODING)
-                path = prefix + name
+                text: str = item.name
+                name = text.encode(*ENCODING)
                 if database.is_sidecar(name):
                     sidecars.append(name)
-                if not selects(path.decode("utf-8", "surrogateescape")):
-                    self._leave_out(path, "not_selected")
+                if not selects(prefix + text):
+                    self._leave_out(folder.join(name), "not_selected")
                     continue
                 try:
                     status = item.stat(follow_symlinks=False)
                 except FileNotFoundError:
-                    self._refusal.add("changed", path, "vanished while it was read")
+                    self._refusal.add("changed", folder.join(name), "vanished while it was read")
                     continue
                 except OSError as error:
                     raise OSError(error.errno, error.strerror, held.join(name)) from None
-                entries[name] = self._take(path, name, status)
+                entries[name] = self._take(folder.join(name), name, status, is_deep=is_deep)
         self._entries_left_count -= len(entries) + len(sidecars)
         self._pending[pending_count:] = sorted(self._pending[pending_count:], reverse=True)
         return sidecars
 
-    def _take(self, path: bytes, name: bytes, status: os.stat_result) -> tuple[int, ...] | None:
+    def _take(self, path: bytes, name: bytes, status: os.stat_result, *, is_deep: bool) -> tuple[int, ...] | None:
         """Judge one selected entry; return its identity when it is a file that was pinned."""
-        mode = status.st_mode
-        is_file = stat.S_ISREG(mode)
-        if not is_file and not stat.S_ISDIR(mode):
-            self._take_other(path, mode)
+        is_file = stat.S_ISREG(status.st_mode)
+        if not is_file and not stat.S_ISDIR(status.st_mode):
+            self._take_other(path, status.st_mode)
         elif not _PLAIN.fullmatch(name) and (problem := name_problem(name)):
             self._refusal.add("unsafe_name", path, problem)
         elif len(path) + (not is_file) > MAX_PATH_BYTES:  # a directory's path must be left room to be opened by
             self._refusal.add("unsafe_name", path, f"is longer than {MAX_PATH_BYTES} bytes")
-        elif path.count(b"/") >= MAX_DEPTH_COUNT:
+        elif is_deep:
             self._refusal.add("max_depth", path, f"is nested deeper than {MAX_DEPTH_COUNT}")
         elif is_file:
             identity = file_identity(status)

@@ -12,14 +12,14 @@ from sandbox_agent.core.restore import Restore
 from sandbox_agent.core.session import list_sessions
 from sandbox_agent.services.incoming import Incoming
 from sandbox_agent.services.message import is_full, owner_of, place_of, place_of_all, timestamp
-from sandbox_agent.services.outgoing import send, with_chunk
+from sandbox_agent.services.outgoing import send
 from sandbox_agent.services.worker import Worker
 from sandbox_api.errors import ConfigurationError, SessionError
 from sandbox_api.framing import Batcher
 from sandbox_api.manifest import DIGEST_BYTES, Entry
 from sandbox_api.names import check_conversation_id, path_problem
 from sandbox_api.v1 import bundle_pb2, bundle_pb2_grpc, payload_pb2
-from sandbox_api.wire import pack_manifest, unpack_limits, unpack_manifest, unpack_profile
+from sandbox_api.wire import chunk_message, pack_manifest, unpack_limits, unpack_manifest, unpack_profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -160,7 +160,7 @@ def _list_parts(summaries: Iterator[Summary]) -> Iterator[list[bundle_pb2.ListRe
         ]
 
 
-def _capture_parts(capture: Capture) -> Iterator[list[bundle_pb2.CaptureResponse]]:
+def _capture_parts(capture: Capture) -> Iterator[list[bundle_pb2.CaptureResponse | bytes]]:
     entries = capture.begin()
     manifest = pack_manifest(entries)
     yield [
@@ -177,10 +177,11 @@ def _capture_parts(capture: Capture) -> Iterator[list[bundle_pb2.CaptureResponse
     ]
     batcher = Batcher()
     for piece in chain([manifest], capture.pieces(lambda: batcher.room_bytes)):
-        for offset, data in batcher.add(piece):
-            yield [with_chunk(bundle_pb2.CaptureResponse(), offset, data)]
-    for offset, data in batcher.flush():
-        yield [with_chunk(bundle_pb2.CaptureResponse(), offset, data)]
+        batcher.add(piece)
+        for offset, parts in batcher.full():
+            yield [chunk_message(offset, parts)]
+    for offset, parts in batcher.rest():
+        yield [chunk_message(offset, parts)]
     digest = capture.finish()
     yield [
         bundle_pb2.CaptureResponse(

@@ -9,10 +9,11 @@ from sandbox_agent.core.file_reader import FileReader
 from sandbox_agent.core.file_writer import FileWriter
 from sandbox_agent.services.incoming import Incoming
 from sandbox_agent.services.message import is_full, owner_of, timestamp
-from sandbox_agent.services.outgoing import send, with_chunk
+from sandbox_agent.services.outgoing import send
 from sandbox_agent.services.worker import Worker
 from sandbox_api.framing import Batcher
 from sandbox_api.v1 import file_pb2, file_pb2_grpc, payload_pb2
+from sandbox_api.wire import chunk_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,14 +92,15 @@ def _find_parts(found: Iterator[Sequence[Info]]) -> Iterator[list[file_pb2.FindR
         yield [file_pb2.FindResponse(file=_pack_info(info)) for info in infos]
 
 
-def _read_parts(reader: FileReader) -> Iterator[list[file_pb2.ReadResponse]]:
+def _read_parts(reader: FileReader) -> Iterator[list[file_pb2.ReadResponse | bytes]]:
     yield [file_pb2.ReadResponse(header=file_pb2.ReadHeader(file=_pack_info(reader.info)))]
     batcher = Batcher()
     for piece in reader.pieces():
-        for offset, data in batcher.add(piece):
-            yield [with_chunk(file_pb2.ReadResponse(), offset, data)]
-    for offset, data in batcher.flush():
-        yield [with_chunk(file_pb2.ReadResponse(), offset, data)]
+        batcher.add(piece)
+        for offset, parts in batcher.full():
+            yield [chunk_message(offset, parts)]
+    for offset, parts in batcher.rest():
+        yield [chunk_message(offset, parts)]
     yield [file_pb2.ReadResponse(trailer=payload_pb2.Trailer(size=batcher.size, sha256=reader.sha256))]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -12,25 +12,6 @@ if TYPE_CHECKING:
     import grpc
 
     from sandbox_agent.services.worker import Worker
-    from sandbox_api.v1 import payload_pb2
-
-
-class Chunked(Protocol):
-    """A message that may hold a chunk."""
-
-    @property
-    def chunk(self) -> payload_pb2.Chunk:
-        """The chunk."""
-
-
-_M = TypeVar("_M", bound=Chunked)
-
-
-def with_chunk(message: _M, offset: int, data: bytes) -> _M:
-    """Put a chunk into an empty message. Its data is copied once; a chunk that is made first would be copied again."""
-    message.chunk.offset = offset
-    message.chunk.data = data
-    return message
 
 
 async def send(context: grpc.aio.ServicerContext[Any, Any], worker: Worker, parts: Iterator[Sequence[object]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sandbox_api.manifest import DIGEST_BYTES, Entry, bundle_digest
@@ -65,7 +64,7 @@ class CapturedStream:
                 position += DIGEST_BYTES
             assert hashlib.sha256(content).digest() == sha256
             self.files[entry.path.decode()] = content
-            whole.append(replace(entry, sha256=sha256, from_offset=0))
+            whole.append(entry._replace(sha256=sha256, from_offset=0))
         assert position == len(payload)
         assert self.header.files_count == len(whole)
         assert self.header.bytes_count == sum(entry.size for entry in whole)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,14 +46,17 @@ class Lie:
 def chunks(payload: bytes) -> list[bundle_pb2.CaptureResponse]:
     """Return a payload as messages."""
     batcher = Batcher()
-    parts = [*batcher.add(payload), *batcher.flush()]
-    return [bundle_pb2.CaptureResponse(chunk=payload_pb2.Chunk(offset=offset, data=data)) for offset, data in parts]
+    batcher.add(payload)
+    return [
+        bundle_pb2.CaptureResponse(chunk=payload_pb2.Chunk(offset=offset, data=b"".join(parts)))
+        for offset, parts in batcher.rest()
+    ]
 
 
 def told(entries: Sequence[Entry], contents: Mapping[bytes, bytes], **header: Any) -> Lie:
     """Return a stream that is right in itself, for a manifest that may not be."""
     manifest = pack_manifest(entries)
-    whole = [replace(entry, sha256=hashlib.sha256(contents[entry.path]).digest()) for entry in entries]
+    whole = [entry._replace(sha256=hashlib.sha256(contents[entry.path]).digest()) for entry in entries]
     payload = manifest + b"".join(
         contents[entry.path][entry.from_offset :] + done.sha256
         for entry, done in zip(entries, whole, strict=True)
@@ -77,7 +80,7 @@ def told(entries: Sequence[Entry], contents: Mapping[bytes, bytes], **header: An
 
 def honest(contents: Mapping[bytes, bytes] = CONTENTS) -> Lie:
     """Return a stream without any lie."""
-    return told([replace(entry, sha256=b"") for entry in entries_of(contents)], contents)
+    return told([entry._replace(sha256=b"") for entry in entries_of(contents)], contents)
 
 
 def named(*paths: bytes) -> Lie:

@@ -13,10 +13,13 @@ from sandbox_api.limits import CHUNK_BYTES
 
 def _batch(pieces: list[bytes]) -> list[tuple[int, bytes]]:
     batcher = Batcher()
-    chunks = [chunk for piece in pieces for chunk in batcher.add(piece)]
-    chunks.extend(batcher.flush())
+    chunks = []
+    for piece in pieces:
+        batcher.add(piece)
+        chunks += batcher.full()
+    chunks += batcher.rest()
     assert batcher.size == sum(map(len, pieces))
-    return chunks
+    return [(offset, b"".join(parts)) for offset, parts in chunks]
 
 
 @given(st.lists(st.integers(0, 3 * CHUNK_BYTES), max_size=4), st.integers(0, 255))
