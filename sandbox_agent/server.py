@@ -36,9 +36,14 @@ if TYPE_CHECKING:
 MAX_THREADS_COUNT = 16
 """Blocking steps at the same time. A call has one at a time: more calls than this wait for each other's steps."""
 
-_OPTIONS = (
+MIN_PROBE_SECONDS = 30
+"""Shortest interval at which a client may probe a connection on which nothing is sent; ours does every 60 s."""
+
+OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # By default gRPC takes a client that probes an idle connection more than twice in five minutes for an attacker.
+    ("grpc.http2.min_ping_interval_without_data_ms", MIN_PROBE_SECONDS * 1000),
     # Without this a second daemon could share our port and get a part of our calls.
     ("grpc.so_reuseport", 0),
 )
@@ -65,12 +70,12 @@ def serve(config: ServeConfig) -> None:
     os.umask(0o077)
     address = read_address(config.listen, os.environ)
     with (
-        SocketClaim(address) as claim,
+        SocketClaim(address),
         _open_sandbox(config) as sandbox,
         ThreadPoolExecutor(MAX_THREADS_COUNT, "worker") as executor,
     ):
         _sweep(sandbox)
-        asyncio.run(_run(config, sandbox, executor, address, claim))
+        asyncio.run(_run(config, sandbox, executor, address))
     log.info("stopped")
 
 
@@ -86,14 +91,11 @@ def _sweep(sandbox: Sandbox) -> None:
         log.info("swept", what=line)
 
 
-async def _run(
-    config: ServeConfig, sandbox: Sandbox, executor: ThreadPoolExecutor, address: Address, claim: SocketClaim
-) -> None:
+async def _run(config: ServeConfig, sandbox: Sandbox, executor: ThreadPoolExecutor, address: Address) -> None:
     boundary = Boundary()
-    server = grpc.aio.server(interceptors=[boundary], options=_OPTIONS)
+    server = grpc.aio.server(interceptors=[boundary], options=OPTIONS)
     status = _add_services(server, sandbox, executor)
     target = _bind(server, address)
-    claim.restrict()
     with _end_of(config) as ended:
         await server.start()
         log.info("serving", version=VERSION, target=target)
@@ -146,10 +148,14 @@ def _add_services(server: grpc.aio.Server, sandbox: Sandbox, executor: ThreadPoo
 
 def _bind(server: grpc.aio.Server, address: Address) -> str:
     """Return the target clients use; a port that was left to the system is in it."""
+    # A socket is 0600 from the moment it is there: to change its mode afterwards would be to trust its name.
+    kept = os.umask(0o177)
     try:
-        port = server.add_insecure_port(address.target)
+        port = server.add_insecure_port(address.grpc_target)
     except RuntimeError:
         port = 0
+    finally:
+        os.umask(kept)
     if not port:
         raise ConfigurationError(
             "listen", f"cannot listen on {printable(address.target)}", hint="the port may be taken; choose another"
