@@ -22,7 +22,7 @@ def check_health(config: HealthcheckConfig) -> tuple[bool, str]:
     """
     address = read_address(config.listen, os.environ)
     # A proxy named by the environment is for the network, not for this machine.
-    with grpc.insecure_channel(address.target, options=(("grpc.enable_http_proxy", 0),)) as channel:
+    with grpc.insecure_channel(address.grpc_target, options=(("grpc.enable_http_proxy", 0),)) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
             answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=config.timeout_seconds)

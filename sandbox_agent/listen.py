@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from sandbox_api.errors import ConfigurationError, printable
 
@@ -37,7 +38,7 @@ class Address:
     """A place to listen on: a socket's absolute path, or a loopback host and port.
 
     Attributes:
-        target: What gRPC is given, `unix:/path` or `host:port`.
+        target: What people and clients are given, `unix:/path` or `host:port`.
         socket_path: Path of the socket; empty for a port.
         is_default: Whether the operator left the choice to us, which makes the folder ours to create and to check.
     """
@@ -45,6 +46,11 @@ class Address:
     target: str
     socket_path: str = ""
     is_default: bool = False
+
+    @property
+    def grpc_target(self) -> str:
+        """The target as gRPC reads it: the path of a socket is a part of a URI."""
+        return f"unix:{quote(os.fsencode(self.socket_path))}" if self.socket_path else self.target
 
 
 def read_address(listen: str, environment: Mapping[str, str]) -> Address:
@@ -85,6 +91,11 @@ def _socket_address(path: str, *, is_default: bool) -> Address:
         raise _refuse(
             f"the socket path {printable(plain)!r} is longer than {MAX_SOCKET_PATH_BYTES} bytes",
             hint="choose a shorter path",
+        )
+    if "," in plain:
+        raise _refuse(
+            f"the socket path {printable(plain)!r} has a comma, with which clients cannot name it",
+            hint="choose a path without one",
         )
     return Address(f"unix:{plain}", plain, is_default)
 
@@ -127,11 +138,6 @@ class SocketClaim:
         if self._lock_fd >= 0:
             self._release()
 
-    def restrict(self) -> None:
-        """Let only the daemon's user connect; called once the socket is bound."""
-        if self._address.socket_path:
-            self._path.chmod(0o600)
-
     def _lock(self) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         while True:
@@ -168,7 +174,9 @@ class SocketClaim:
         self._path.unlink()
 
     def _release(self) -> None:
-        self._lock_path.unlink()
+        # Somebody may have removed the file, and another daemon may hold one of that name by now.
+        if _is_same_file(self._lock_fd, self._lock_path):
+            self._lock_path.unlink(missing_ok=True)
         os.close(self._lock_fd)
         self._lock_fd = -1
 

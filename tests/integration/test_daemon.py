@@ -112,6 +112,16 @@ def test_socket_is_private(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["a%41b", "a?b=c", "a#b", "a b", "ä"])
+def test_socket_with_any_name(tmp_path: Path, name: str) -> None:
+    """A path that a URI would read otherwise is the socket's path as it is; the health check finds it."""
+    listen = f"unix:{tmp_path}/{name}/agent.sock"
+    with running_daemon(tmp_path, "--listen", listen) as daemon:
+        assert daemon.target == listen
+        assert stat.S_ISSOCK((tmp_path / name / "agent.sock").stat().st_mode)
+        assert _command("healthcheck", "--listen", listen).returncode == 0
+
+
 def test_default_socket(tmp_path: Path) -> None:
     """Without --listen, daemon and health check find each other."""
     if os.geteuid() == 0:

@@ -63,7 +63,7 @@ def test_addresses(listen: str, target: str) -> None:
     [
         *("0.0.0.0:1", "[::]:1", "192.168.1.1:1", "localhost:1", "example.org:1", "127.0.0.1", "127.0.0.1:", ":1"),
         *("127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:1x", "127.0.0.1:٣", "vsock:1:2", "::1", "[::ffff:8.8.8.8]:1"),
-        *("unix:", "unix:agent.sock", "unix:/a\0b", "unix:/" + "x" * MAX_SOCKET_PATH_BYTES),
+        *("unix:", "unix:agent.sock", "unix:/a\0b", "unix:/a,b", "unix:/" + "x" * MAX_SOCKET_PATH_BYTES),
     ],
 )
 def test_other_addresses_are_refused(listen: str) -> None:
@@ -215,14 +215,20 @@ def test_lock_file_that_is_a_link_is_refused(path: Path, tmp_path: Path) -> None
     assert not (tmp_path / "made").exists()
 
 
-def test_socket_is_for_its_user_alone(path: Path, bound: socket.socket) -> None:
-    """Once bound, the socket's mode is 0600."""
-    SocketClaim(_address(path)).restrict()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    bound.close()
+def test_lock_file_of_another_daemon_stays(path: Path) -> None:
+    """Who lost its lock file ends all the same, and leaves the one that another daemon has made since."""
+    with SocketClaim(_address(path)):
+        path.with_name("agent.sock.lock").unlink()
+    with SocketClaim(_address(path)):
+        path.with_name("agent.sock.lock").unlink()
+        second = SocketClaim(_address(path))
+        second.__enter__()
+    assert path.with_name("agent.sock.lock").exists()
+    second.__exit__(None, None, None)
+    assert list(path.parent.iterdir()) == []
 
 
 def test_port_needs_no_claim() -> None:
     """For a port there is nothing to lock; the system refuses a second one."""
-    with SocketClaim(Address("127.0.0.1:0")) as claim:
-        claim.restrict()
+    with SocketClaim(Address("127.0.0.1:0")):
+        pass
