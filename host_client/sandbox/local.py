@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import sys
 import tempfile
 from contextlib import asynccontextmanager
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from host_client.errors import UnavailableError, printable
 from host_client.sandbox.target import MAX_SOCKET_PATH_BYTES, SocketTarget, check_local
-from host_client.sandbox.task import in_thread
+from host_client.sandbox.task import in_thread, opened_in_thread
 from sandbox_api.limits import Limits
 
 if TYPE_CHECKING:
@@ -77,19 +76,15 @@ async def local_daemon(target: LocalTarget, limits: Limits) -> AsyncIterator[Soc
         UnavailableError: `unreachable`: the daemon did not start; the fact `stderr` has the end of what it said.
     """
     await in_thread(check_local, target)
-    # Not in a thread: what a cancel would drop there is the name of the folder to remove.
-    directory = Path(tempfile.mkdtemp(prefix="outpost-", dir=_short_directory()))
-    try:
-        socket = SocketTarget(directory / "daemon")
+    # The daemon removes its socket; a killed one does not.
+    async with opened_in_thread(tempfile.TemporaryDirectory, prefix="outpost-", dir=_short_directory()) as directory:
+        socket = SocketTarget(Path(directory) / "daemon")
         transport, watch = await _spawn(target, socket, limits)
         try:
             await _await_ready(target, transport, watch)
             yield socket
         finally:
             await _end(transport, watch)
-    finally:
-        # The daemon has removed its socket; a killed one has not, and what is left holds nothing.
-        await in_thread(shutil.rmtree, directory, ignore_errors=True)
 
 
 def _short_directory() -> str:

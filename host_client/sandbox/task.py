@@ -6,12 +6,13 @@ Nothing started here outlives the call that started it, also when that call is c
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractContextManager
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -21,7 +22,7 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     """Run a blocking function in a thread and return its result.
 
     A cancel waits for the function before it goes on, so what the function works on is never used by two threads. It
-    drops the result: a function that opens something must register it where the caller closes it.
+    drops the result: for a function that opens something there is `opened_in_thread`.
     """
     future = asyncio.get_running_loop().run_in_executor(None, partial(function, *args, **kwargs))
     try:
@@ -36,6 +37,25 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
                 continue
         future.exception()  # the cancel is what the caller learns of
         raise
+
+
+@asynccontextmanager
+async def opened_in_thread(
+    function: Callable[P, AbstractContextManager[T]], *args: P.args, **kwargs: P.kwargs
+) -> AsyncIterator[T]:
+    """Enter what a blocking function returns, and leave it at the end, both in threads.
+
+    It is left in any case, also when a cancel comes while the function runs.
+    """
+    stack = ExitStack()
+
+    def enter() -> T:
+        return stack.enter_context(function(*args, **kwargs))
+
+    try:
+        yield await in_thread(enter)
+    finally:
+        await in_thread(stack.close)
 
 
 @asynccontextmanager

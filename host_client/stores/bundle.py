@@ -6,11 +6,12 @@ The one rule: what a record names has been verified end to end, and a failure le
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from host_client.errors import ConfigurationError, SessionError, WorkspaceError, printable
 from host_client.sandbox.place import Place
-from host_client.sandbox.task import in_thread
+from host_client.sandbox.task import in_thread, opened_in_thread
 from host_client.session.bundle import Folder, SavedBundle
 from host_client.stores import local
 from host_client.stores.contract import ConversationRecord, RestoreOutcome
@@ -19,6 +20,7 @@ from sandbox_api.limits import Limits
 from sandbox_api.names import check_conversation_id
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from host_client.stores.context import ConversationContext
@@ -75,12 +77,9 @@ class SessionBundleConversations:
             WorkspaceError: `unsafe_path`: a link below the conversation home.
         """
         host_path = self.destination(conversation_id, context)
-        saved = await in_thread(self._open, conversation_id, context)
-        if saved is not None:
-            try:
+        async with opened_in_thread(self._open, conversation_id, context) as saved:
+            if saved is not None:
                 return await self._validated(saved, context.effective_limits)
-            finally:
-                saved.close()
         try:
             async with local.user_home(self.profile, context) as adopting:
                 return await self.capture(conversation_id, adopting)
@@ -107,11 +106,8 @@ class SessionBundleConversations:
         """
         check_conversation_id(conversation_id)
         effective = limits or Limits()
-        saved = await in_thread(SavedBundle.open, host_path, self.profile, conversation_id, effective)
-        try:
+        async with opened_in_thread(SavedBundle.open, host_path, self.profile, conversation_id, effective) as saved:
             return await self._validated(saved, effective)
-        finally:
-            saved.close()
 
     async def capture(self, conversation_id: str, context: ConversationContext) -> ConversationRecord:
         """Copy one session out of the sandbox, verify it and keep it on the host.
@@ -173,8 +169,9 @@ class SessionBundleConversations:
         conversation_id = check_conversation_id(record.conversation_id)
         sandbox = context.connected
         started = time.perf_counter()
-        saved = await in_thread(SavedBundle.open, record.path, self.profile, conversation_id, context.effective_limits)
-        try:
+        async with opened_in_thread(
+            SavedBundle.open, record.path, self.profile, conversation_id, context.effective_limits
+        ) as saved:
             if saved.digest.hex() != record.digest:
                 raise SessionError(
                     "digest_mismatch",
@@ -190,8 +187,6 @@ class SessionBundleConversations:
                 force=context.force,
                 progress=context.progress,
             )
-        finally:
-            saved.close()
         return RestoreOutcome(
             format=self.format,
             conversation_id=conversation_id,
@@ -211,8 +206,8 @@ class SessionBundleConversations:
     def _steps(self) -> tuple[str, ...]:
         return (*STEPS, self.format)
 
-    def _open(self, conversation_id: str, context: ConversationContext) -> SavedBundle | None:
-        """Open the saved bundle; None when there is none."""
+    def _open(self, conversation_id: str, context: ConversationContext) -> AbstractContextManager[SavedBundle | None]:
+        """Open the saved bundle; the context of None when there is none."""
         host_path = self.destination(conversation_id, context)
         try:
             with Folder.open(context.base, self._steps, create=False) as folder:
@@ -222,7 +217,7 @@ class SessionBundleConversations:
         except (SessionError, WorkspaceError) as error:
             if error.reason != "not_found":
                 raise
-            return None
+            return nullcontext()
 
     async def _validated(self, saved: SavedBundle, limits: Limits) -> ConversationRecord:
         await in_thread(saved.verify)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from host_client.errors import SessionError, printable
 from host_client.sandbox.sandbox import connect
 from host_client.sandbox.target import LocalTarget
-from host_client.sandbox.task import in_thread
+from host_client.sandbox.task import in_thread, opened_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,9 +54,8 @@ async def validate(profile: Profile, saved: SavedBundle, limits: Limits) -> None
         SessionError: `invalid`, `hook_*`, and those of a wrong file.
         UnavailableError: `unreachable`: the daemon did not start.
     """
-    directory = Path(await in_thread(tempfile.mkdtemp, prefix="outpost-"))
-    try:
-        async with connect(LocalTarget(directory, directory), limits=limits) as sandbox:
-            await sandbox.bundles.validate(profile, saved.conversation_id, saved, limits=limits)
-    finally:
-        await in_thread(shutil.rmtree, directory)
+    async with (
+        opened_in_thread(tempfile.TemporaryDirectory, prefix="outpost-") as directory,
+        connect(LocalTarget(Path(directory), Path(directory)), limits=limits) as sandbox,
+    ):
+        await sandbox.bundles.validate(profile, saved.conversation_id, saved, limits=limits)

@@ -6,7 +6,6 @@ The one rule: a target that is dead, slow or refuses changes nothing for the oth
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from host_client.errors import DeadlineError, OutpostError
 from host_client.sandbox.sandbox import Sandbox, connect
-from host_client.sandbox.task import in_thread, task_group
+from host_client.sandbox.task import opened_in_thread, task_group
 from host_client.stores.context import ConversationContext
 
 if TYPE_CHECKING:
@@ -85,9 +84,8 @@ async def relay(
     Raises:
         OutpostError: those of the store's `capture`.
     """
-    directory = Path(await in_thread(tempfile.mkdtemp, prefix="outpost-relay-"))
-    try:
-        rules = replace(context or ConversationContext(), repository=None, conversation_home=directory)
+    async with opened_in_thread(tempfile.TemporaryDirectory, prefix="outpost-relay-") as directory:
+        rules = replace(context or ConversationContext(), repository=None, conversation_home=Path(directory))
         record = await store.capture(conversation_id, replace(rules, sandbox=source, durability="none"))
         slots = asyncio.Semaphore(concurrency_count)
 
@@ -106,8 +104,6 @@ async def relay(
         async with task_group() as group:
             deliveries = [group.create_task(deliver(target)) for target in targets]
         return RelayResult(record, tuple(delivery.result() for delivery in deliveries))
-    finally:
-        await in_thread(shutil.rmtree, directory)
 
 
 async def _restore(
