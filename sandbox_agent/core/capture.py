@@ -86,7 +86,8 @@ class Capture:
         Raises:
             SessionError: `not_found`, `ambiguous`, `symlink`, `root_symlink`, `special_file`, `unsafe_name`,
                 `live_database`, `missing_required`, `empty`, `changed`.
-            LimitError: `max_bytes`, `max_files`, `max_depth`.
+            LimitError: `max_bytes`, `max_files`, `max_depth`, `descriptors`.
+            ProcessError: `start_failed`: of the hooks' interpreter.
             WorkspaceError: `outside_roots`, `unsafe_path`, `access`.
         """
         profile = self._place.profile
@@ -98,6 +99,9 @@ class Capture:
         self._tree = self._stack.enter_context(walk(session, profile, self._limits, skip_links=self._skip_links))
         self.left_out, self.left_out_count = self._tree.left_out, self._tree.left_out_count
         self._check_required()
+        self._hooks = self._stack.enter_context(HookRunner(profile))
+        if profile.validate:
+            self._hooks.start()  # ready when all has been read
         self._entries = [self._compare(pin) for pin in self._tree.pins]
         return list(self._entries)
 
@@ -199,11 +203,9 @@ class Capture:
         return Entry(pin.path, pin.size, from_offset=held.size)
 
     def _validate(self) -> str | None:
-        profile, conversation_id = self._place.profile, self._place.conversation_id
-        if not profile.validate:
+        if not self._place.profile.validate:
             return None
-        with HookRunner(profile) as runner:
-            return runner.validate(conversation_id, _CapturedFiles(self._tree, self._entries))
+        return self._hooks.validate(self._place.conversation_id, _CapturedFiles(self._tree, self._entries))
 
     def _check_place(self) -> None:
         """Refuse a session whose directory was moved away or replaced while it was read."""

@@ -41,7 +41,7 @@ class HookFiles(Protocol):
 
 
 class HookRunner:
-    """Runs the hooks of one profile during one call, all in one process, which is started by the first.
+    """Runs the hooks of one profile during one call, all in one process, started by the first if not before.
 
     Blocks; for one thread at a time. A context manager: leaving it ends the process. A failure ends it as well; a hook
     after that starts another.
@@ -79,6 +79,15 @@ class HookRunner:
         if self._process is not None:
             self._process.end()
             self._process = None
+
+    def start(self) -> None:
+        """Start the process now, in a call that will run a hook, so that it gets ready while the call does its work.
+
+        Raises:
+            ProcessError: `start_failed`.
+            LimitError: `descriptors`.
+        """
+        self._started()
 
     def validate(self, conversation_id: str, files: HookFiles) -> str | None:
         """Return what is wrong with a session, printable, at most 1,000 characters; None: nothing, or no such hook.
@@ -164,13 +173,17 @@ class HookRunner:
                     process.garbled()
                 write_all(target_fd, piece)
 
-    @contextlib.contextmanager
-    def _call(self, hook: str, request: Head, *, path: str = "") -> Iterator[HookProcess]:
+    def _started(self) -> HookProcess:
         if self._process is None:
             self._process = HookProcess(self._sources, self._memory_bytes)
+        return self._process
+
+    @contextlib.contextmanager
+    def _call(self, hook: str, request: Head, *, path: str = "") -> Iterator[HookProcess]:
+        process = self._started()
         try:
-            self._process.begin(hook, self._seconds, request, path=path)
-            yield self._process
+            process.begin(hook, self._seconds, request, path=path)
+            yield process
         except BaseException:
             # Whatever went wrong, the two are no longer at the same frame.
             self.close()

@@ -126,6 +126,8 @@ class Restore:
             check_manifest(profile, self._entries, self._digest, self._limits)
             self._hooks = self._stack.enter_context(HookRunner(profile))
             self._target = target_of(self._sandbox, self._place, self._hooks)
+            if profile.validate or profile.relocate:
+                self._hooks.start()  # ready when all has arrived
             self._existing = self._open_existing()
             placement = Placement(
                 self._sandbox,
