@@ -33,7 +33,7 @@ CONTRACT_PREFIX = "/sandbox_api."
 _MAX_DETAILS_CHARS = 128  # beside the packed status, so that both fit gRPC's 8 KiB of metadata
 
 
-class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # no parameters at run time
+class Boundary(grpc.aio.ServerInterceptor):
     """Run each call of the contract, turn its failure into a status and write one line of log about it."""
 
     def __init__(self) -> None:

@@ -140,7 +140,7 @@ def _add_services(server: grpc.aio.Server, sandbox: Sandbox, executor: ThreadPoo
     bundle_pb2_grpc.add_BundleServiceServicer_to_server(BundleService(sandbox, executor), server)  # type: ignore[no-untyped-call]
     daemon_pb2_grpc.add_DaemonServiceServicer_to_server(DaemonService(sandbox, executor), server)  # type: ignore[no-untyped-call]
     file_pb2_grpc.add_FileServiceServicer_to_server(FileService(sandbox, executor), server)  # type: ignore[no-untyped-call]
-    status = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs lack it
+    status = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     reflection.enable_server_reflection((*_SERVICE_NAMES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     return status

@@ -161,21 +161,27 @@ class Connection:
             OutpostError: as `Stream.read`.
         """
         with translated(self.target):
-            call = self._channel.unary_unary(_path(method), None, None)
-            data: bytes = await call(request.SerializeToString(), timeout=seconds or self._stall_seconds)
+            call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(_path(method), None, None)
+            data = await call(request.SerializeToString(), timeout=seconds or self._stall_seconds)
         return decoded(response, data)
 
     def open(self, method: str, response: type[R]) -> Stream[R]:
         """Begin a call that takes a stream. One answer is on the wire what a stream of one is."""
         with translated(self.target):
-            call = self._channel.stream_stream(_path(method), None, None)(None)
-        return Stream(call, response, self.target, self._stall_seconds)
+            call: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self._channel.stream_stream(
+                _path(method), None, None
+            )
+            stream = call(None)
+        return Stream(stream, response, self.target, self._stall_seconds)
 
     def begin(self, method: str, request: Message, response: type[R]) -> Stream[R]:
         """Begin a call that takes one request and answers with a stream, which is only read."""
         with translated(self.target):
-            call = self._channel.unary_stream(_path(method), None, None)(request.SerializeToString())
-        return Stream(call, response, self.target, self._stall_seconds)
+            call: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(
+                _path(method), None, None
+            )
+            stream = call(request.SerializeToString())
+        return Stream(stream, response, self.target, self._stall_seconds)
 
 
 def decoded(response: type[R], data: bytes) -> R:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sandbox_api.limits import Limits
 
 
-_EOF = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs lack it
+_EOF = grpc.aio.EOF
 
 
 class Incoming:
