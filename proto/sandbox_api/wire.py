@@ -32,6 +32,13 @@ STATUS_KEY = "grpc-status-details-bin"
 MAX_STATUS_BYTES = 4096
 """Serialized status; with base64 and the other headers it stays below gRPC's 8 KiB for metadata."""
 
+_HARMLESS_MANIFEST_BYTES = 1 << 20
+"""A manifest up to this size takes some tens of MiB when it is decoded, whatever it holds."""
+
+_ENTRY_TAG = bundle_pb2.Manifest.ENTRIES_FIELD_NUMBER << 3 | (_BYTES := 2)
+_WITH_VARINT = (0, _BYTES)
+_FIXED_BYTES = {1: 8, 5: 4}
+
 _FLAGS = {
     "ignore_case": re.IGNORECASE,
     "multi_line": re.MULTILINE,
@@ -144,6 +151,8 @@ def unpack_manifest(data: bytes, *, max_files: int | None = None) -> list[Entry]
         SessionError: `protocol`: the bytes are no manifest.
         LimitError: `max_files`.
     """
+    if max_files is not None and len(data) > _HARMLESS_MANIFEST_BYTES:
+        Limits(max_files=max_files).check(bytes_count=0, files_count=_count_entries(data, max_files))
     try:
         manifest = bundle_pb2.Manifest.FromString(data)
     except DecodeError:
@@ -151,6 +160,38 @@ def unpack_manifest(data: bytes, *, max_files: int | None = None) -> list[Entry]
     if max_files is not None:
         Limits(max_files=max_files).check(bytes_count=0, files_count=len(manifest.entries))
     return [Entry(entry.path, entry.size, entry.sha256, entry.from_offset) for entry in manifest.entries]
+
+
+def _count_entries(data: bytes, most: int) -> int:
+    """Count the entries of a serialized manifest without making them; the count ends soon after `most`.
+
+    Bytes that are no manifest end it as well: decoding will refuse them.
+    """
+    count = offset = 0
+    try:
+        while offset < len(data) and count <= most:
+            tag, offset = _read_varint(data, offset)
+            kind = tag & 7
+            if kind in _FIXED_BYTES:
+                offset += _FIXED_BYTES[kind]
+            elif kind in _WITH_VARINT:
+                value, offset = _read_varint(data, offset)
+                offset += value if kind == _BYTES else 0
+                count += tag == _ENTRY_TAG
+    except IndexError:
+        pass
+    return count
+
+
+def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
+    """Return a number and the offset after it; `IndexError` where there is none."""
+    value = 0
+    for shift in range(0, 64, 7):
+        byte = data[offset + shift // 7]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004  the bit that says that more follow
+            return value, offset + shift // 7 + 1
+    raise IndexError(offset)
 
 
 def pack_pattern(pattern: re.Pattern[str]) -> bundle_pb2.Pattern:

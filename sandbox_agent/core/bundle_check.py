@@ -227,10 +227,3 @@ class BundleCheck:
         if kept:
             self._stack.callback(os.close, fd)
         return fd
-
-
-def validate_bundle(  # noqa: PLR0917 -- the order in which a request tells them, for a call in another thread
-    sandbox: Sandbox, profile: Profile, conversation_id: str, entries: Sequence[Entry], digest: bytes, limits: Limits
-) -> BundleCheck:
-    """Return the check of one bundle, to be entered, begun, fed and finished."""
-    return BundleCheck(sandbox, profile, conversation_id, entries, digest, limits=limits)

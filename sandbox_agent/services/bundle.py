@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from sandbox_agent.core.bundle_check import validate_bundle
+from sandbox_agent.core.bundle_check import BundleCheck
 from sandbox_agent.core.capture import Capture
 from sandbox_agent.core.recovery import list_recovery, prune_recovery, undo_restore
 from sandbox_agent.core.restore import Restore
@@ -70,7 +70,7 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
         limits = unpack_limits(header.limits, self._sandbox.limits)
         async with Worker(self._executor) as worker:
             manifest = await incoming.manifest(header.manifest_bytes, limits)
-            entries = await worker.run(unpack_manifest, manifest)
+            entries = await worker.run(unpack_manifest, manifest, max_files=limits.max_files)
             restore = await worker.enter(
                 Restore(
                     self._sandbox,
@@ -98,12 +98,9 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
         limits = unpack_limits(header.limits, self._sandbox.limits)
         async with Worker(self._executor) as worker:
             manifest = await incoming.manifest(header.manifest_bytes, limits)
-            entries = await worker.run(unpack_manifest, manifest)
-            # Made in a thread, too: it may have to create the folder it works in.
+            entries = await worker.run(unpack_manifest, manifest, max_files=limits.max_files)
             check = await worker.enter(
-                await worker.run(
-                    validate_bundle, self._sandbox, profile, conversation_id, entries, header.digest, limits
-                )
+                BundleCheck(self._sandbox, profile, conversation_id, entries, header.digest, limits=limits)
             )
             await worker.run(check.begin)
             incoming.expect(sum(entry.size for entry in entries))
@@ -136,12 +133,6 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
         place = place_of_all(request, request.id)
         keep_count = request.keep_count if request.HasField("keep_count") else None
         older_than_seconds = request.older_than_seconds if request.HasField("older_than_seconds") else None
-        if keep_count is None and older_than_seconds is None:
-            raise ConfigurationError(
-                "invalid_argument",
-                "no rule says what to remove from recovery",
-                hint="give keep_count or older_than_seconds",
-            )
         async with Worker(self._executor) as worker:
             removed = await worker.run(prune_recovery, self._sandbox, place, keep_count, older_than_seconds)
         return bundle_pb2.PruneRecoveryResponse(removed=removed)
@@ -224,7 +215,7 @@ def _pack_result(result: Result) -> bundle_pb2.RestoreResult:
         files_count=result.files_count,
         bytes_count=result.bytes_count,
         digest=result.digest,
-        relocated=result.relocated[:100],
+        relocated=result.relocated,
         not_atomic=result.not_atomic,
     )
 

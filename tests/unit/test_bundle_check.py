@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandbox_agent.core.bundle_check import validate_bundle
+from sandbox_agent.core.bundle_check import BundleCheck
 from sandbox_agent.core.recovery import list_recovery
 from sandbox_api.errors import (
     SessionError,
@@ -34,7 +34,7 @@ CHECKED = replace(
 
 def _check(held: Sandbox, files: Mapping[str, bytes], sent: bytes, profile: object = CHECKED) -> None:
     entries = entries_of(files)
-    with validate_bundle(held, profile, ID, entries, bundle_digest(entries), held.limits) as check:  # type: ignore[arg-type]
+    with BundleCheck(held, profile, ID, entries, bundle_digest(entries), limits=held.limits) as check:  # type: ignore[arg-type]
         assert check.begin() == [True] * len(entries)
         for start in range(0, len(sent), 3):
             check.feed(sent[start : start + 3])

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox_api import wire
 from sandbox_api.errors import LimitError, OutpostError, SessionError
 from sandbox_api.limits import MIB, Limits
 from sandbox_api.manifest import Entry, bundle_digest, check_entries
+from sandbox_api.v1 import bundle_pb2
+from sandbox_api.wire import unpack_manifest
 
 SHA = hashlib.sha256(b"x").digest()
 
@@ -102,3 +106,30 @@ def test_the_stricter_of_both_limits_wins() -> None:
         Limits(max_bytes=0)
     with pytest.raises(LimitError):
         Limits(max_bytes=1).check(bytes_count=2, files_count=1)
+
+
+@given(st.lists(st.tuples(st.binary(max_size=300), st.integers(0, 1 << 63)), max_size=9), st.binary(max_size=9))
+def test_entries_are_counted_as_they_are_decoded(rows: list[tuple[bytes, int]], more: bytes) -> None:
+    """The count before decoding is that of decoding; fields of a later version are passed over."""
+    known = bundle_pb2.Manifest(entries=[bundle_pb2.ManifestEntry(path=path, size=size) for path, size in rows])
+    # Fields 2 to 5: a number, 8 bytes, 4 bytes, any bytes.
+    later = b"\x10\xff\x01" + b"\x19" + bytes(8) + b"\x25" + bytes(4) + b"\x2a" + bytes([len(more)]) + more
+    packed = later + known.SerializeToString() + later
+    assert len(unpack_manifest(packed)) == len(rows)
+    assert wire._count_entries(packed, 100) == len(rows)
+
+
+@given(st.binary(max_size=40))
+def test_garbage_is_counted_without_an_error(data: bytes) -> None:
+    """Whatever the bytes are: no fewer entries are counted than decoding makes."""
+    count = wire._count_entries(data, 100)
+    with suppress(SessionError):
+        assert len(unpack_manifest(data)) <= count
+
+
+def test_too_many_entries_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest manifest that four files may need could name millions of empty ones, at forty times its size."""
+    monkeypatch.setattr(wire, "bundle_pb2", None)
+    with pytest.raises(LimitError) as caught:
+        unpack_manifest(b"\x0a\x00" * MIB, max_files=4)
+    assert caught.value.reason == "max_files"
