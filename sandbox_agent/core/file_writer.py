@@ -6,14 +6,15 @@ import errno
 import hashlib
 import os
 import stat
-import uuid
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from sandbox_agent.core import syscall
+from sandbox_agent.core.copy import write_all
 from sandbox_agent.core.file import info_of, not_a_file
 from sandbox_agent.core.owner import check_owner, give
 from sandbox_agent.core.paths import LinkError
+from sandbox_agent.core.scratch import create_scratch, remove_stale
 from sandbox_api.errors import ConfigurationError, ConflictError, SessionError, printable
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from sandbox_agent.core.owner import Owner
     from sandbox_agent.core.paths import Directory, Roots
 
-SCRATCH_PREFIX = b".outpost-file-"
 _DEFAULT_MODE = 0o600
 
 
@@ -32,7 +32,8 @@ class FileWriter:
     """One file being written; a context manager. Blocking.
 
     The content gathers in a scratch file on the same file system, in the deepest directory of the path that exists.
-    Leaving without `commit` removes it: the old file is in place, and no directory was made.
+    Leaving without `commit` removes it: the old file is in place, and no directory was made. What a killed daemon left
+    of one goes with the next write into the same directory.
 
     Args:
         roots: Where the file goes.
@@ -68,7 +69,7 @@ class FileWriter:
         self._must_not_exist = must_not_exist
         self._full_durability = full_durability
         self._owner = owner
-        self._scratch = SCRATCH_PREFIX + str(uuid.uuid4()).encode()
+        self._scratch = b""
         self._digest = hashlib.sha256()
         self._parent: Directory | None = None
         self._missing: list[bytes] = []
@@ -87,7 +88,8 @@ class FileWriter:
         try:
             if not self._missing:
                 self._check_target(self._parent)
-            self._fd = self._parent.file(self._scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _DEFAULT_MODE)
+            remove_stale(self._parent)
+            self._scratch, self._fd = create_scratch(self._parent)
             # The owner first: giving a file away clears bits of its mode.
             give(self._fd, self._owner)
             os.fchmod(self._fd, self._mode)
@@ -104,9 +106,7 @@ class FileWriter:
     def feed(self, data: bytes) -> None:
         """Append to the content."""
         self._digest.update(data)
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._fd, view) :]
+        write_all(self._fd, data)
 
     def commit(self, sha256: bytes) -> Info:
         """Put the file in its place and return what is there then.
@@ -206,4 +206,6 @@ class FileWriter:
             if fd >= 0:
                 os.close(fd)
                 if self._scratch:
-                    os.unlink(self._scratch, dir_fd=parent.fd)
+                    # The sandbox may have been faster.
+                    with suppress(FileNotFoundError):
+                        os.unlink(self._scratch, dir_fd=parent.fd)

@@ -9,13 +9,15 @@ import stat
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from sandbox_agent.core import file_writer, syscall
-from sandbox_agent.core.file_writer import SCRATCH_PREFIX, FileWriter
+from sandbox_agent.core import scratch as scratch_file
+from sandbox_agent.core.file_writer import FileWriter
 from sandbox_agent.core.paths import LinkError, Roots
 from sandbox_api.errors import ConfigurationError, ConflictError, OutpostError, SessionError, WorkspaceError
 from support.special import make_special
@@ -234,13 +236,41 @@ def test_write_follows_no_link(roots: Roots, root: Path) -> None:
 
 def test_write_does_not_use_a_scratch_name_twice(roots: Roots, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A link that the sandbox put where the scratch file goes is not followed: the create is exclusive."""
-    monkeypatch.setattr("uuid.uuid4", lambda: "guessed")
-    scratch = root / (SCRATCH_PREFIX.decode() + "guessed")
+    guessed = UUID(int=7)
+    monkeypatch.setattr(scratch_file, "uuid4", lambda: guessed)
+    scratch = root / (scratch_file.PREFIX + guessed.hex)
     scratch.symlink_to(root.parent / "made")
     with pytest.raises(OSError, match=r"."):
         _write(roots, root / "file", b"x")
     assert scratch.is_symlink()
     assert not (root.parent / "made").exists()
+
+
+def test_write_removes_what_a_killed_daemon_left(roots: Roots, root: Path) -> None:
+    """A scratch file that nobody writes goes with the next write; a living one, and what is no such file, stay."""
+    left = root / f"{scratch_file.PREFIX}{'0' * 32}"
+    left.write_bytes(b"half of it")
+    theirs = [root / f"{scratch_file.PREFIX}theirs", root / f"{scratch_file.PREFIX}{'1' * 32}"]
+    theirs[0].write_bytes(b"")
+    theirs[1].symlink_to("theirs")
+    os.mkfifo(theirs_fifo := root / f"{scratch_file.PREFIX}{'2' * 32}")
+    with _writer(roots, root / "slow") as slow:
+        slow.feed(b"slow")
+        [living] = {*root.iterdir()} - {*theirs, theirs_fifo}
+        assert living.name.startswith(scratch_file.PREFIX)
+        _write(roots, root / "fast", b"fast")
+        assert living.exists()
+        slow.commit(_sha256(b"slow"))
+    assert {*root.iterdir()} == {*theirs, theirs_fifo, root / "slow", root / "fast"}
+
+
+def test_write_outlives_the_loss_of_its_scratch_file(roots: Roots, root: Path) -> None:
+    """A scratch file that the sandbox has removed is no failure of the clean-up, which would hide the first one."""
+    writer = _writer(roots, root / "file")
+    writer.__enter__()
+    next(root.iterdir()).unlink()
+    writer.__exit__(None, None, None)
+    assert _names(root) == []
 
 
 def test_write_full_disk(roots: Roots, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
