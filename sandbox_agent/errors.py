@@ -24,6 +24,7 @@ _WORKSPACE = {
     errno.ENAMETOOLONG: "unsafe_path",
     errno.EACCES: "access",
     errno.EPERM: "access",
+    errno.EBUSY: "mounted",
 }
 _MEANINGS = {
     "disk_full": "no space is left for",
@@ -33,7 +34,9 @@ _MEANINGS = {
     "not_a_file": "no regular file is at",
     "unsafe_path": "a symbolic link or an unusable name is at",
     "access": "the system refuses access to",
+    "mounted": "a file system is mounted at",
 }
+_HINTS = {"mounted": "unmount it, or mount what it lies in instead"}
 
 
 def from_os(error: OSError, path: bytes | None = None) -> OutpostError:
@@ -52,5 +55,6 @@ def from_os(error: OSError, path: bytes | None = None) -> OutpostError:
     if code in _LIMITS:
         return LimitError(_LIMITS[code], f"{_MEANINGS[_LIMITS[code]]} {name}", facts=facts)
     if code in _WORKSPACE:
-        return WorkspaceError(_WORKSPACE[code], f"{_MEANINGS[_WORKSPACE[code]]} {name}", facts=facts)
+        reason = _WORKSPACE[code]
+        return WorkspaceError(reason, f"{_MEANINGS[reason]} {name}", hint=_HINTS.get(reason, ""), facts=facts)
     return UnavailableError("io", f"the system reported {facts['errno']} for {name}", facts=facts)

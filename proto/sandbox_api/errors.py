@@ -72,6 +72,7 @@ TABLE: tuple[Row, ...] = (
         "the path names something that is not a regular file",
     ),
     Row("workspace", "access", "PERMISSION_DENIED", "the file system refuses the access"),
+    Row("workspace", "mounted", "FAILED_PRECONDITION", "a mount point cannot be replaced or removed"),
     Row("workspace", "changed", "ABORTED", "the file changed while it was read", retryable=True),
     Row("limit", "max_bytes", "RESOURCE_EXHAUSTED", "more bytes than the smaller of both sides' limits"),
     Row("limit", "max_files", "RESOURCE_EXHAUSTED", "more files than the smaller of both sides' limits"),

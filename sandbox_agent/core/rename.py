@@ -35,9 +35,13 @@ def exchange(folder: Directory, name: bytes, other_folder: Directory, other_name
     """Exchange what two names stand for, in one atomic step.
 
     Raises:
-        OSError: with one of `NO_EXCHANGE` where the file system cannot; `ENOENT` when one of them is missing.
+        OSError: with one of `NO_EXCHANGE` where the file system cannot; `ENOENT` when one of them is missing; `EBUSY`
+            for a mount point. It names the second place.
     """
-    syscall.renameat2(folder.fd, name, other_folder.fd, other_name, syscall.RENAME_EXCHANGE)
+    try:
+        syscall.renameat2(folder.fd, name, other_folder.fd, other_name, syscall.RENAME_EXCHANGE)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, other_folder.join(other_name)) from None
 
 
 def rename_exclusive(folder: Directory, name: bytes, new_folder: Directory, new_name: bytes) -> None:
@@ -47,13 +51,14 @@ def rename_exclusive(folder: Directory, name: bytes, new_folder: Directory, new_
 
     Raises:
         FileExistsError: something is there.
-        OSError: `EXDEV` for another file system, or a directory that overlayfs cannot rename.
+        OSError: `EXDEV` for another file system, or a directory that overlayfs cannot rename; `EBUSY` for a mount
+            point.
     """
     try:
         syscall.renameat2(folder.fd, name, new_folder.fd, new_name, syscall.RENAME_NOREPLACE)
     except OSError as error:
         if error.errno not in _NO_SUCH_CALL:
-            raise
+            raise OSError(error.errno, error.strerror, folder.join(name)) from None
     else:
         return
     with suppress(FileNotFoundError):

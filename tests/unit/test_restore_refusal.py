@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandbox_agent.core import target
+from sandbox_agent.core.recovery import undo_restore
 from sandbox_agent.core.restore import Restore
 from sandbox_api.errors import (
     ConfigurationError,
@@ -20,6 +21,7 @@ from sandbox_api.errors import (
 )
 from sandbox_api.limits import Limits
 from sandbox_api.manifest import Entry, bundle_digest
+from support.filesystem import mounted
 from support.restoring import (
     NEW,
     OLD,
@@ -32,7 +34,7 @@ from support.restoring import (
     send,
     staged,
 )
-from support.sandbox import BUCKETED, FLAT, ID, make_session, place
+from support.sandbox import BUCKETED, FLAT, ID, make_session, place, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -250,3 +252,23 @@ def test_format_refuses_the_bundle(tmp_path: Path, *, has_old: bool) -> None:
         assert f"bad {ID}" in caught.value.message
         assert picture(tmp_path) == before
         restore_files(held, {"state.json": b"good", "a": b"1"}, place(CHECKED))
+
+
+def test_session_that_is_a_mount_point(tmp_path: Path) -> None:
+    """It cannot be exchanged for another: refused by that name, by a restore as by an undo, and what it holds stays."""
+    with restoring_sandbox(tmp_path) as held:
+        restore_files(held, OLD)
+        restore_files(held, NEW)
+        session = tmp_path / ".demo/sessions" / ID
+        with mounted(session, "tmpfs", "size=1m"):
+            write(session, {"state.json": b"mounted"})
+            before = picture(tmp_path)
+            for replace_it in (
+                lambda: restore_files(held, OLD),
+                lambda: undo_restore(held, place(), "", force=False),
+            ):
+                with pytest.raises(WorkspaceError, match=f"a file system is mounted at {session}") as caught:
+                    replace_it()
+                assert caught.value.reason == "mounted"
+                assert caught.value.hint
+            assert picture(tmp_path) == before
