@@ -110,8 +110,9 @@ class BundleServiceServicer:
         daemon: result, after the commit.
         Success is the result and nothing else. On any failure or cancel the old session is in place and nothing is staged.
         Restoring what is already there changes nothing and is success. Safe to repeat.
-        Errors: session/digest_mismatch, incomplete, protocol, unsafe_name, missing_required, invalid, hook_*; conflict/in_use,
-        other_bucket, target_changed, busy (MAY be retried); configuration/invalid_bucket, owner; limit/*.
+        Errors: session/digest_mismatch, incomplete, protocol, empty, unsafe_name, missing_required, invalid, special_file (the old
+        session would have to be copied), hook_*; conflict/in_use, other_bucket, target_changed, exists, busy (MAY be retried);
+        workspace/mounted; configuration/invalid_bucket, owner; limit/*.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -134,8 +135,8 @@ class BundleServiceServicer:
 
     def UndoRestore(self, request, context):
         """Puts a session that a restore set aside back in its place; what is there now takes its place in recovery, so that an undo
-        can be undone. One atomic step.
-        Errors: session/not_found, ambiguous; conflict/in_use, other_bucket, target_changed, busy.
+        can be undone. One atomic step where the file system can exchange directories.
+        Errors: session/not_found, ambiguous; conflict/in_use, other_bucket, target_changed, exists, busy; workspace/mounted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -60,7 +60,7 @@ class DaemonServiceServicer:
 
     def Diagnose(self, request, context):
         """Looks for what would make later calls fail: no write access, staging on another file system, an old kernel, links on the
-        way. Writes and removes one empty scratch directory per place. Safe to repeat.
+        way. Writes and removes one scratch directory per place. Safe to repeat.
         Errors: configuration/invalid_profile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

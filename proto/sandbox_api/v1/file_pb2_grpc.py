@@ -91,7 +91,8 @@ class FileServiceServicer:
         """Reads a file. Stream: header, chunks, trailer. The payload is the content from `offset` to the size in the header; it ends there
         even when the file goes on growing. The trailer's `sha256` covers the payload.
         Errors: workspace/not_found, not_a_file, changed (truncated or replaced under the reader; MAY be retried);
-        session/digest_mismatch (what lies before `offset` is not what the client holds); limit/max_bytes.
+        session/digest_mismatch (what lies before `offset` is not what the client holds); configuration/invalid_argument (`offset` lies
+        behind the end and `prefix_sha256` is empty).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -99,9 +100,10 @@ class FileServiceServicer:
 
     def Write(self, request_iterator, context):
         """Writes a file atomically. Stream: header, chunks, trailer; the trailer's `sha256` covers the payload. The new content appears as a
-        whole after the trailer has been checked; on failure or cancel the old file is in place and no scratch file is left.
-        Errors: conflict/exists; session/digest_mismatch, incomplete, protocol; workspace/not_found (parent), not_a_file;
-        configuration/owner; limit/max_bytes, disk_full, read_only.
+        whole after the trailer has been checked; on failure or cancel the old file is in place and no scratch file is left. What a daemon
+        that was killed left of one goes with the next write into that directory.
+        Errors: conflict/exists; session/digest_mismatch, incomplete, protocol; workspace/not_found (parent), not_a_file, mounted;
+        configuration/owner, invalid_argument (`mode`); limit/disk_full, read_only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -109,7 +111,7 @@ class FileServiceServicer:
 
     def Remove(self, request, context):
         """Removes one regular file.
-        Errors: workspace/not_found, not_a_file.
+        Errors: workspace/not_found, not_a_file, mounted; limit/read_only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
