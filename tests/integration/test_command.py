@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+MANUAL = (Path(__file__).parents[2] / "docs/outpost.md").read_text()
 DATA = Path(__file__).parents[1] / "data"
 COPILOT = "copilot/1.0.102/tool"
 KIMI = "kimi/2.1.0/multiturn"
@@ -116,6 +118,37 @@ def test_sessions_info_and_doctor_speak_to_people_and_scripts(copilot: Hosts) ->
     assert findings
     assert all(row["level"] == "ok" for row in findings), findings  # type: ignore[attr-defined]
     assert "ok" in outpost("doctor", copilot.source).stdout
+
+
+def test_the_manual_names_every_key_of_every_document(copilot: Hosts) -> None:
+    """docs/outpost.md: what a script can find in the documents stands there, in the section of the command."""
+    kept = str(copilot.repository / f".outpost/conversations/copilot/{copilot.id}.json")
+    place = (copilot.target, "copilot")
+    documents = {
+        "info": document("info", copilot.source),
+        "sessions": document("sessions", copilot.source, "copilot"),
+        "capture": document("capture", copilot.source, "copilot", copilot.id, *copilot.keep),
+        "validate": document("validate", kept),
+        "restore": document("restore", *place, copilot.id, *copilot.keep),
+        "doctor": document("doctor", copilot.target),
+        "relay": document("relay", copilot.source, "copilot", copilot.id, copilot.target, "local:/none", status=12),
+        "Failures": document("info", "local:/none", status=12),
+    }
+    (copilot.b / ".copilot/session-state" / copilot.id / "plan.md").write_text("mine")
+    document("restore", *place, copilot.id, *copilot.keep)
+    documents["recovery list"] = document("recovery", "list", *place)
+    documents["recovery undo"] = document("recovery", "undo", *place, copilot.id)
+    documents["recovery prune"] = document("recovery", "prune", *place, "--keep", "0")
+    sections = dict(re.findall(r"^#+ ([a-zF ]+?)(?: [A-Z[][^\n]*)?\n(.*?)(?=^##|\Z)", MANUAL, re.MULTILINE | re.DOTALL))
+    for name, found in documents.items():
+        told = set(re.findall(r"`([a-z_]+)`", sections[name] + (sections["Failures"] if name == "relay" else "")))
+        assert _keys(found) <= told | {"errno", "path"}, name
+
+
+def _keys(value: object) -> set[str]:
+    if isinstance(value, dict):
+        return set(value).union(*map(_keys, value.values()))
+    return set().union(*map(_keys, value)) if isinstance(value, list) else set()
 
 
 def test_recovery_is_listed_undone_and_pruned(copilot: Hosts) -> None:
