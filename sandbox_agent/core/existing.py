@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_agent.core.copy import write_all
 from sandbox_agent.core.walk import walk
-from sandbox_api.errors import ConflictError, OutpostError, SessionError, printable
+from sandbox_api.errors import ConflictError, OutpostError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -57,7 +57,7 @@ class Existing:
         return self._read(entry.path, None) == entry.sha256
 
     def equals(self, entries: Sequence[Entry], known: Iterable[bytes], owner: Owner | None) -> bool:
-        """Tell whether the session's selected files are these and no others.
+        """Tell whether the session's selected files are these and no others, by now as when the restore began.
 
         Args:
             entries: What there should be.
@@ -67,7 +67,7 @@ class Existing:
         if self._pins.keys() != {entry.path for entry in entries} or not self._is_owned(owner):
             return False
         equal = set(known)
-        return all(entry.path in equal or self.holds(entry) for entry in entries)
+        return all(entry.path in equal or self.holds(entry) for entry in entries) and self._is_unchanged()
 
     def open(self, path: bytes) -> int:
         """Open a file that the session holds, for reading; the caller closes it.
@@ -94,7 +94,7 @@ class Existing:
             )
 
     def _read(self, path: bytes, copy_fd: int | None) -> bytes:
-        """Return the digest of a file, or nothing when it changes right now; write its content when asked to."""
+        """Return the digest of a file, or nothing when it cannot be read as it was; write its content when asked to."""
         tree, pin = self._pins[path]
         digest = sha256()
         try:
@@ -102,9 +102,17 @@ class Existing:
                 digest.update(piece)
                 if copy_fd is not None:
                     write_all(copy_fd, piece)
-        except SessionError:
+        except OutpostError:
             return b""
         return digest.digest()
+
+    def _is_unchanged(self) -> bool:
+        try:
+            for tree in self._trees:
+                tree.check_unchanged()
+        except OutpostError:
+            return False
+        return True
 
     def _is_owned(self, owner: Owner | None) -> bool:
         if owner is None:

@@ -17,6 +17,7 @@ from sandbox_agent.core.existing import Existing
 from sandbox_agent.core.hooks import HookRunner
 from sandbox_agent.core.owner import check_owner
 from sandbox_agent.core.placement import Placement
+from sandbox_agent.core.rename import identity_at
 from sandbox_agent.core.session import cli_home_path, failures, open_cli_home
 from sandbox_agent.core.target import check_alone, check_idle, open_session, target_of
 from sandbox_api.errors import SessionError
@@ -173,7 +174,7 @@ class Restore:
             draft.check_arrived()
             check_valid(self._hooks, self._place.profile, conversation_id, draft)
             draft.relocate(self._hooks, conversation_id, self._sandbox.workspace, placement.target_path)
-            if self._existing is not None and draft.is_in_place(self._owner):
+            if self._existing is not None and self._is_in_place(self._existing):
                 placement.discard()
                 return self._result(self._existing.directory.path, unchanged=True)
             draft.complete()
@@ -194,6 +195,15 @@ class Restore:
         self._stack.callback(existing.close)
         check_idle(existing.directory, self._place.profile, force=self._force)
         return existing
+
+    def _is_in_place(self, existing: Existing) -> bool:
+        """Tell whether what was found at the beginning is in its place still, and is this session."""
+        cli_home = open_cli_home(self._sandbox, self._place)
+        if cli_home is None:
+            return False
+        with cli_home:
+            is_there = identity_at(cli_home, self._target.relative) == existing.identity
+        return is_there and self._draft.is_in_place(self._owner)
 
     def _nearest(self) -> Directory:
         """Return a directory on the file system that the session will be on, as far as that can be told."""
