@@ -13,6 +13,7 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedCo
 from rich.progress import Progress as Bars
 
 from host_client.cli.output import is_terminal, size
+from sandbox_api.errors import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,14 +31,14 @@ def shown_progress(title: str, *, as_json: bool) -> Iterator[Callable[[Progress]
         yield lambda progress: click.echo(json.dumps(_record(title, progress)), err=True)
     elif is_terminal():
         with Bars(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             DownloadColumn(binary_units=True),
             TransferSpeedColumn(),
             console=Console(stderr=True),
             transient=True,
         ) as bars:
-            task = bars.add_task(title, total=None)
+            task = bars.add_task(printable(title), total=None)
             yield lambda progress: bars.update(task, completed=progress.bytes_count, total=progress.bytes_total)
     else:
         yield _lines(title)
