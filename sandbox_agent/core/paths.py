@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import ExitStack, suppress
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -88,18 +89,30 @@ class Directory:
             name: One segment.
             mode: Its permissions, whatever the process's umask.
             owner: Its user and group id; None: the process's own.
+
+        Raises:
+            FileExistsError: something is there; or between its making and its opening another directory was put there,
+                which is left as it is.
+            OSError: it cannot be made so; nothing is left of it.
         """
         _check(name)
         os.mkdir(name, mode, dir_fd=self.fd)
-        made = self.directory(name)
-        try:
-            if owner is not None:
-                os.fchown(made.fd, *owner)
-            os.fchmod(made.fd, mode)
-        except OSError as error:
-            made.close()
-            raise OSError(error.errno, error.strerror, made.path) from None
+        with ExitStack() as failed:
+            failed.callback(self._remove_made, name)
+            made = failed.enter_context(self.directory(name))
+            try:
+                _check_fresh(made.fd)
+                if owner is not None:
+                    os.fchown(made.fd, *owner)
+                os.fchmod(made.fd, mode)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, made.path) from None
+            failed.pop_all()
         return made
+
+    def _remove_made(self, name: bytes) -> None:
+        with suppress(OSError):
+            os.rmdir(name, dir_fd=self.fd)
 
     def make_directories(
         self, relative: bytes, mode: int = 0o700, *, owner: tuple[int, int] | None = None
@@ -172,6 +185,12 @@ class Directory:
             except OSError:
                 return None
         return None
+
+
+def _check_fresh(fd: int) -> None:
+    """Refuse a directory that cannot be the one just made: to give it away would be a gift to who put it there."""
+    if os.fstat(fd).st_uid != os.geteuid() or os.listdir(fd):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
 
 
 def _find_or_make(parent: Directory, name: bytes, mode: int, owner: tuple[int, int] | None) -> Directory:

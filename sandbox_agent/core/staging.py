@@ -7,7 +7,6 @@ whole.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections import OrderedDict
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ from uuid import uuid4
 
 from sandbox_agent.core.owner import give
 from sandbox_agent.core.removal import empty_directory
-from sandbox_agent.core.rollback import Rollback
 from sandbox_api.names import STAGING_PREFIX
 
 if TYPE_CHECKING:
@@ -41,16 +39,8 @@ class Staging:
         self._parent = parent
         self._owner = owner
         self.name = name
-        os.mkdir(name, 0o700, dir_fd=parent.fd)
-        with Rollback() as back:
-            back.add(lambda: os.rmdir(name, dir_fd=parent.fd))
-            self.directory = parent.directory(name)
-            back.add(self.directory.close)
-            status = os.fstat(self.directory.fd)
-            # Between its making and its opening the sandbox may have put another directory there.
-            if status.st_uid != os.geteuid() or self.directory.names():
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), parent.join(name))
-            os.fchmod(self.directory.fd, 0o700)
+        self.directory = parent.make_directory(name)
+        status = os.fstat(self.directory.fd)
         self.identity = (status.st_dev, status.st_ino)
         self._held: OrderedDict[bytes, Directory] = OrderedDict()
         self._made: set[bytes] = set()

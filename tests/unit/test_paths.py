@@ -131,6 +131,40 @@ def test_makes_directories_with_exact_mode(held: Directory) -> None:
     assert held.stat(b"a").st_mode == before
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_gives_away_only_what_it_made(held: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory that the sandbox renames to where one was just made keeps its owner, mode and content."""
+    held.make_directories(b"root/secret").close()
+    real = os.mkdir
+
+    def swapping(name: bytes, mode: int, *, dir_fd: int) -> None:
+        real(name, mode, dir_fd=dir_fd)
+        os.rename(name, b"away", src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+        os.rename(b"root", name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", swapping)
+    with pytest.raises(FileExistsError):
+        held.make_directory(b"new", 0o755, owner=(1001, 1001))
+    status = held.stat(b"new")
+    assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (0, 0o700)
+    assert held.stat(b"new/secret")
+
+
+def test_directory_that_cannot_be_made_right_is_not_left(held: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that cannot get its mode is removed again, and its descriptor closed."""
+
+    def refused(*_: int) -> None:
+        raise PermissionError(errno.EPERM, "no")
+
+    monkeypatch.setattr(os, "fchmod", refused)
+    before = len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(PermissionError) as caught:
+        held.make_directory(b"new")
+    assert caught.value.filename == held.join(b"new")
+    assert b"new" not in held.names()
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
 def test_makes_no_directory_behind_a_link(held: Directory, tmp_path: Path) -> None:
     """A link on the way stops the creation; nothing appears where it leads."""
     with pytest.raises(LinkError):
