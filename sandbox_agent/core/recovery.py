@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 from sandbox_agent.core import recovery_entry
 from sandbox_agent.core.recovery_entry import FOLDER, entry_id, is_place
 from sandbox_agent.core.removal import remove_tree
-from sandbox_agent.core.rename import rename_exclusive
+from sandbox_agent.core.rename import identity_at, rename_exclusive
 from sandbox_agent.core.session import failures, open_cli_home
 from sandbox_agent.core.undo import Undo
 from sandbox_api.errors import ConfigurationError, SessionError, printable
 
 if TYPE_CHECKING:
     from sandbox_agent.core.paths import Directory
+    from sandbox_agent.core.rename import Identity
     from sandbox_agent.core.sandbox import Place, Sandbox
     from sandbox_api.profile import Profile
 
@@ -38,12 +39,14 @@ class Item:
         conversation_id: Its conversation.
         session_path: Absolute path of the session directory it was; empty when that is not known.
         set_aside_ns: When it was set aside.
+        identity: Device and inode of its tree.
     """
 
     name: str
     conversation_id: str
     session_path: bytes
     set_aside_ns: int
+    identity: Identity
 
 
 def list_recovery(sandbox: Sandbox, place: Place) -> list[Item]:
@@ -129,9 +132,7 @@ def prune_recovery(sandbox: Sandbox, place: Place, keep_count: int | None, older
                 return []
             with folder:
                 _remove_pruned(folder)
-                for name in doomed:
-                    _prune(folder, name)
-    return doomed
+                return [item.name for item in doomed if _prune(folder, item)]
 
 
 def _list(cli_home: Directory, place: Place) -> list[Item]:
@@ -160,7 +161,13 @@ def _item(cli_home: Directory, folder: Directory, name: str, place: Place) -> It
     if sidecar is not None and sidecar.format != place.profile.format:
         return None
     session = _session(place.profile, conversation_id, sidecar.session if sidecar else b"")
-    return Item(name, conversation_id, cli_home.join(session) if session else b"", status.st_ctime_ns)
+    return Item(
+        name,
+        conversation_id,
+        cli_home.join(session) if session else b"",
+        status.st_ctime_ns,
+        (status.st_dev, status.st_ino),
+    )
 
 
 def _session(profile: Profile, conversation_id: str, told: bytes) -> bytes:
@@ -170,7 +177,7 @@ def _session(profile: Profile, conversation_id: str, told: bytes) -> bytes:
     return b"" if profile.buckets else f"{profile.sessions}/{conversation_id}".encode()
 
 
-def _doomed(items: list[Item], keep_count: int | None, older_than_seconds: int | None) -> list[str]:
+def _doomed(items: list[Item], keep_count: int | None, older_than_seconds: int | None) -> list[Item]:
     now_ns = time.time_ns()
     counts: dict[str, int] = {}
     doomed = []
@@ -179,21 +186,33 @@ def _doomed(items: list[Item], keep_count: int | None, older_than_seconds: int |
         is_surplus = keep_count is not None and counts[item.conversation_id] > keep_count
         is_old = older_than_seconds is not None and now_ns - item.set_aside_ns > older_than_seconds * 10**9
         if is_surplus or is_old:
-            doomed.append(item.name)
+            doomed.append(item)
     return doomed
 
 
-def _prune(folder: Directory, name: str) -> None:
-    pruned = f"{_PRUNED_PREFIX}{name}".encode()
+def _prune(folder: Directory, item: Item) -> bool:
+    """Remove one entry; tell whether it was still the one that was looked at.
+
+    An undo puts the session that was in place under the name of the entry it took: that one is not to be removed.
+    """
+    name = item.name.encode()
+    pruned = _PRUNED_PREFIX.encode() + name
     try:
-        rename_exclusive(folder, name.encode(), folder, pruned)
+        rename_exclusive(folder, name, folder, pruned)
+    except FileNotFoundError:
+        return False
     except OSError as error:
         # A tree that came with an overlay's image cannot be renamed: a file of that name says that it is no entry any
         # more, and it is removed where it is.
         if error.errno != errno.EXDEV:
             raise
         os.close(folder.file(pruned, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-    _finish_prune(folder, name, pruned)
+    else:
+        if identity_at(folder, pruned) != item.identity:
+            rename_exclusive(folder, pruned, folder, name)
+            return False
+    _finish_prune(folder, item.name, pruned)
+    return True
 
 
 def _finish_prune(folder: Directory, name: str, pruned: bytes) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -350,6 +350,25 @@ def test_prune_on_an_image_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         without_moves(monkeypatch, lambda _: True)
         assert len(prune_recovery(held, place(), 0, None)) == 1
         assert list(_folder(tmp_path).iterdir()) == []
+
+
+def test_prune_spares_what_an_undo_has_just_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An undo between a prune's look and its step puts the session of now under the entry's name: it stays."""
+    with restoring_sandbox(tmp_path) as held:
+        restore_files(held, OLD)
+        restore_files(held, NEW)
+        real = recovery._doomed
+
+        def undoing(*arguments: Any) -> Any:
+            doomed = real(*arguments)
+            undo_restore(held, place(), "", force=False)
+            return doomed
+
+        monkeypatch.setattr(recovery, "_doomed", undoing)
+        assert prune_recovery(held, place(), 0, None) == []
+        assert files_of(_session(tmp_path)) == OLD
+        [item] = list_recovery(held, place())
+        assert files_of(_folder(tmp_path) / item.name) == NEW
 
 
 def test_prune_follows_no_link(tmp_path: Path) -> None:
