@@ -212,7 +212,7 @@ def unpack_pattern(message: bundle_pb2.Pattern) -> re.Pattern[str]:
             flags |= flag
     try:
         return re.compile(message.source, flags)
-    except (re.error, RecursionError, OverflowError):
+    except (re.error, ValueError, RecursionError, OverflowError):  # ValueError: flags that exclude each other
         raise ConfigurationError("invalid_profile", f"the pattern {message.source[:200]!r} does not compile") from None
 
 

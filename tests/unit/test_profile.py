@@ -137,6 +137,16 @@ def test_the_daemon_refuses_a_hook_that_is_too_large() -> None:
         wire.unpack_profile(message)
 
 
+@pytest.mark.parametrize("source", ["(", "(?u)a", "a{99999999999}", "(" * 5000])
+def test_a_pattern_that_does_not_compile_is_refused(source: str) -> None:
+    """Whatever Python's compiler raises for a pattern from the wire, the profile is what is wrong."""
+    message = wire.pack_profile(_compiled())
+    message.include.source, message.include.ascii = source, True
+    with pytest.raises(ConfigurationError) as caught:
+        wire.unpack_profile(message)
+    assert caught.value.reason == "invalid_profile"
+
+
 def test_a_wrong_value_is_shown_escaped_and_bounded() -> None:
     """A message is one line whatever the value."""
     with pytest.raises(ConfigurationError) as caught:
