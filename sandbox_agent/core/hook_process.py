@@ -215,7 +215,7 @@ class HookProcess:
         status = self._process.returncode
         if status == -signal.SIGXCPU:
             return self._timeout()
-        facts = {"status": str(status)} if status >= 0 else {"signal": signal.Signals(-status).name}
+        facts = {"status": str(status)} if status >= 0 else {"signal": _signal_name(-status)}
         return self._failure("hook_crashed", "ended its interpreter", facts)
 
     def _await_exit(self) -> None:
@@ -236,6 +236,11 @@ class HookProcess:
 
     def _failure(self, reason: str, text: str, facts: Mapping[str, str] | None = None) -> SessionError:
         return SessionError(reason, f"{self._what} {text}", facts={"hook": self._hook, **(facts or {})})
+
+
+def _signal_name(number: int) -> str:
+    """Return the name of a signal; a real-time one has but its number."""
+    return next((known.name for known in signal.Signals if known == number), str(number))
 
 
 def _bounded(text: object) -> str:

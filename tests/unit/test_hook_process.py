@@ -101,6 +101,7 @@ def test_a_text_larger_than_the_memory_is_told() -> None:
         ("posixpath.os._exit(0)", {"status": "0"}),
         ("re.enum.sys.exit('bye')", {"status": "1"}),
         ("posixpath.os.kill(posixpath.os.getpid(), 9)", {"signal": "SIGKILL"}),
+        ("posixpath.os.kill(posixpath.os.getpid(), 40)", {"signal": "40"}),
         ("posixpath.os.abort()", {"signal": "SIGABRT"}),
         ("posixpath.os.closerange(0, 16)", {}),
     ],
