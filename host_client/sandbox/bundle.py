@@ -288,10 +288,10 @@ class Bundles:
 
 
 async def _receive(stream: Stream[bundle_pb2.CaptureResponse], reception: Reception, reporter: Reporter) -> Captured:
-    message = await stream.read()
+    message = await stream.read_serialized()
     while message is not None:
         async with task_group() as group:
-            following = group.create_task(stream.read())
+            following = group.create_task(stream.read_serialized())
             await in_thread(reception.accept, message)
         reporter.report(reception.progress)
         message = following.result()

@@ -9,14 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from google.protobuf.message import DecodeError
+
 from host_client.errors import LimitError, SessionError, printable
 from host_client.sandbox import reply
+from host_client.sandbox.arrival import Arrival
 from host_client.sandbox.place import Captured, LeftOut
 from host_client.sandbox.progress import Progress
-from sandbox_api.framing import PayloadCheck, Sections
+from sandbox_api.framing import PayloadCheck
 from sandbox_api.manifest import DIGEST_BYTES, Entry, bundle_digest, check_entries
 from sandbox_api.v1 import bundle_pb2
-from sandbox_api.wire import unpack_manifest
+from sandbox_api.wire import read_chunk, unpack_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -41,6 +44,15 @@ class CaptureSink(Protocol):
 
     def begin(self, source: PurePosixPath, entries: Sequence[Entry]) -> None:
         """Take the checked manifest: safe paths in order, within the limits; a digest for unchanged files only."""
+
+    def whole(self, index: int, content: memoryview, sha256: bytes) -> None:
+        """Take all that is sent of an entry and verify its whole content: `data` and `end` in one step.
+
+        The content is valid in this call only.
+
+        Raises:
+            SessionError: `digest_mismatch`.
+        """
 
     def data(self, index: int, piece: memoryview) -> None:
         """Take the next part of an entry's content, from its `from_offset` on. The piece is valid in this call only."""
@@ -86,29 +98,44 @@ class Reception:
         self._header: bundle_pb2.CaptureHeader | None = None
         self._source: PurePosixPath
         self._entries: list[Entry] = []
-        self._sections: Sections | None = None
         self._sent: list[int] = []
-        self._digest = bytearray()
-        self._digests: dict[int, bytes] = {}
+        self._arrival: Arrival | None = None
         self._captured: Captured | None = None
         self.progress = Progress(0, 0, 0, 0)
 
-    def accept(self, message: bundle_pb2.CaptureResponse) -> None:
-        """Take the next message of the stream.
+    def accept(self, data: bytes) -> None:
+        """Take the next message of the stream, serialized.
 
         Raises:
             SessionError: `protocol`, `unsafe_name`, `empty`, `incomplete`, `digest_mismatch`.
             LimitError: `max_bytes`, `max_files`, `max_manifest_bytes`.
         """
+        chunk = read_chunk(data)
+        if chunk is None:
+            self._accept_decoded(data)
+        else:
+            self._accept_chunk(*chunk)
+
+    def _accept_decoded(self, data: bytes) -> None:
+        try:
+            message = bundle_pb2.CaptureResponse.FromString(data)
+        except DecodeError:
+            raise SessionError("protocol", "the daemon sent a message that cannot be decoded") from None
         part = message.WhichOneof("part")
-        if part == "chunk" and self._header is not None and self._captured is None:
-            self._chunk(self._payload.accept(message.chunk.offset, message.chunk.data))
+        if part == "chunk":
+            self._accept_chunk(message.chunk.offset, memoryview(message.chunk.data))
         elif part == "header" and self._header is None:
             self._begin(message.header)
         elif part == "trailer" and self._header is not None and self._captured is None:
             self._captured = self._end(message.trailer)
         else:
-            raise SessionError("protocol", f"the daemon sent {part or 'an unknown part'} where it cannot be")
+            raise _misplaced(part)
+
+    def _accept_chunk(self, offset: int, data: memoryview) -> None:
+        if self._header is None or self._captured is not None:
+            raise _misplaced("chunk")
+        self._payload.note(offset, len(data))
+        self._chunk(data)
 
     def finish(self) -> Captured:
         """Return the result of a stream that has ended with success.
@@ -132,17 +159,23 @@ class Reception:
         self._payload.max_bytes = header.payload_bytes
         self._header = header
 
-    def _chunk(self, data: bytes) -> None:
-        if self._sections is None:
+    def _chunk(self, data: memoryview) -> None:
+        if self._arrival is None:
             lacking = self._require_header().manifest_bytes - len(self._manifest)
             self._manifest += data[:lacking]
             if len(data) < lacking:
                 return
             data = data[lacking:]
-            self._sections = self._open_manifest()
-        self._feed(self._sections, data)
+            self._arrival = self._open_manifest()
+        before_files, before_bytes = len(self._arrival.sha256s), self._arrival.bytes_count
+        self._arrival.feed(data)
+        self.progress = replace(
+            self.progress,
+            files_count=self.progress.files_count + len(self._arrival.sha256s) - before_files,
+            bytes_count=self.progress.bytes_count + self._arrival.bytes_count - before_bytes,
+        )
 
-    def _open_manifest(self) -> Sections:
+    def _open_manifest(self) -> Arrival:
         header = self._require_header()
         entries = unpack_manifest(bytes(self._manifest), max_files=self._limits.max_files)
         self._manifest.clear()
@@ -150,17 +183,17 @@ class Reception:
         for entry in entries:
             self._check_held(entry)
         self._sent = [index for index, entry in enumerate(entries) if not entry.sha256]
-        lengths = [length for index in self._sent for length in (entries[index].sent_bytes, DIGEST_BYTES)]
+        payload_bytes = sum(entries[index].sent_bytes + DIGEST_BYTES for index in self._sent)
         bytes_total = sum(entry.size for entry in entries)
         announced = (header.files_count, header.bytes_count, header.payload_bytes)
-        if announced != (len(entries), bytes_total, header.manifest_bytes + sum(lengths)):
+        if announced != (len(entries), bytes_total, header.manifest_bytes + payload_bytes):
             raise SessionError("protocol", "the manifest of the capture is not the one its header announced")
         self._entries = entries
         self._sink.begin(self._source, tuple(entries))
         self.progress = Progress(
             len(entries) - len(self._sent), len(entries), sum(entry.from_offset for entry in entries), bytes_total
         )
-        return Sections(lengths)
+        return Arrival(self._sink, entries, self._sent)
 
     def _check_held(self, entry: Entry) -> None:
         if not entry.sha256 and not entry.from_offset:
@@ -174,39 +207,19 @@ class Reception:
         ):
             raise SessionError("protocol", f"the daemon counts on content of {printable(entry.path)!r} not held here")
 
-    def _feed(self, sections: Sections, data: bytes) -> None:
-        files_count, bytes_count = self.progress.files_count, self.progress.bytes_count
-        for section, piece, last in sections.feed(data):
-            index = self._sent[section // 2]
-            if section % 2 == 0:
-                if piece:
-                    self._sink.data(index, piece)
-                    bytes_count += len(piece)
-                continue
-            self._digest += piece
-            if last:
-                sha256 = bytes(self._digest)
-                self._digest.clear()
-                self._sink.end(index, sha256)
-                self._digests[index] = sha256
-                files_count += 1
-        self.progress = replace(self.progress, files_count=files_count, bytes_count=bytes_count)
-
     def _end(self, trailer: bundle_pb2.CaptureTrailer) -> Captured:
         self._payload.finish(trailer.payload.size)
-        if self._sections is None or self._payload.size != self._require_header().payload_bytes:
+        if self._arrival is None or self._payload.size != self._require_header().payload_bytes:
             raise SessionError("incomplete", f"the capture ended after {self._payload.size} bytes of its payload")
-        entries = [
-            Entry(entry.path, entry.size, self._digests.get(index, entry.sha256))
-            for index, entry in enumerate(self._entries)
-        ]
+        digests = iter(self._arrival.sha256s)
+        entries = tuple(Entry(path, size, sha256 or next(digests)) for path, size, sha256, _ in self._entries)
         if bundle_digest(entries) != trailer.payload.sha256:
             raise SessionError("digest_mismatch", "the bundle does not have the digest its trailer says")
         if len(trailer.left_out) > min(MAX_LEFT_OUT_COUNT, trailer.left_out_count):
             raise SessionError("protocol", "the trailer of the capture names more entries than were left out")
         return Captured(
             source=self._source,
-            entries=tuple(entries),
+            entries=entries,
             digest=trailer.payload.sha256,
             received_bytes=self._payload.size,
             left_out=tuple(_left_out(item) for item in trailer.left_out),
@@ -218,6 +231,10 @@ class Reception:
         if self._header is None:
             raise SessionError("protocol", "the capture has no header")
         return self._header
+
+
+def _misplaced(part: str | None) -> SessionError:
+    return SessionError("protocol", f"the daemon sent {part or 'an unknown part'} where it cannot be")
 
 
 def _left_out(item: bundle_pb2.LeftOut) -> LeftOut:

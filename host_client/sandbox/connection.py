@@ -57,12 +57,15 @@ class Stream(Generic[R]):
             OutpostError: what the daemon reported; `session`/`protocol` for a message that cannot be decoded;
                 `timeout`/`deadline` when none came within the stall limit; `unavailable`.
         """
+        data = await self.read_serialized(more_seconds=more_seconds)
+        return None if data is None else decoded(self._response, data)
+
+    async def read_serialized(self, *, more_seconds: float = 0.0) -> bytes | None:
+        """Return the next message as it came; as `read` else."""
         with translated(self._target):
             async with asyncio.timeout(self._stall_seconds + more_seconds):
                 data: Any = await self._call.read()
-        if not isinstance(data, bytes):
-            return None
-        return decoded(self._response, data)
+        return data if isinstance(data, bytes) else None
 
     async def write(self, message: Message) -> None:
         """Send one message; see `write_serialized`."""

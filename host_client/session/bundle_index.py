@@ -17,7 +17,7 @@ from sandbox_api.errors import Offender, SessionError, printable
 from sandbox_api.names import order_problem, path_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from sandbox_api.limits import Limits
     from sandbox_api.profile import Profile
@@ -77,7 +77,6 @@ class BundleIndexer:
         self._items: list[Item] = []
         self._bytes_count = 0
         self._counted = 0
-        self._selected: dict[str, bool] = {}
 
     def read(self) -> Index:
         """Return the index after all checks that need no content.
@@ -184,24 +183,40 @@ class BundleIndexer:
             raise SessionError(
                 "corrupt", f"the path {printable(path)!r} {problem}", offenders=[Offender(printable(path), problem)]
             )
-        _refuse("corrupt", "files are not selected by the format's profile", paths, self._selection_problem)
-        there = {path.decode() for path in paths}
-        missing = [Offender(path, "is missing") for path in self._profile.required if path not in there]
-        if missing:
-            raise SessionError("missing_required", f"{len(missing)} required file(s) are missing", offenders=missing)
+        check_selection(paths, self._profile, "corrupt")
 
-    def _selection_problem(self, path: bytes) -> str | None:
+
+def check_selection(paths: Sequence[bytes], profile: Profile, reason: str) -> None:
+    """Refuse paths that are not what a capture of a session of that format takes.
+
+    Args:
+        paths: All paths of a bundle, each usable in itself.
+        profile: The format.
+        reason: What a path that is not selected is refused with.
+
+    Raises:
+        SessionError: `reason`, `missing_required`.
+    """
+    selected: dict[str, bool] = {}
+
+    def problem_of(path: bytes) -> str | None:
         """Tell whether a capture would take the file; what holds for a directory is asked once."""
         text = path.decode()
         cut = text.find("/")
         while cut >= 0:
             directory = text[:cut]
-            if directory not in self._selected:
-                self._selected[directory] = self._profile.selects(directory)
-            if not self._selected[directory]:
+            if directory not in selected:
+                selected[directory] = profile.selects(directory)
+            if not selected[directory]:
                 return "is not selected"
             cut = text.find("/", cut + 1)
-        return None if self._profile.selects(text) else "is not selected"
+        return None if profile.selects(text) else "is not selected"
+
+    _refuse(reason, "files are not selected by the format's profile", paths, problem_of)
+    there = set(paths)
+    missing = [Offender(path, "is missing") for path in profile.required if path.encode() not in there]
+    if missing:
+        raise SessionError("missing_required", f"{len(missing)} required file(s) are missing", offenders=missing)
 
 
 def _refuse(reason: str, message: str, paths: Iterable[bytes], problem_of: Callable[[bytes], str | None]) -> None:

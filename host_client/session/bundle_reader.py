@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import time
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from host_client.session import content
 from host_client.session.bundle_index import BundleIndexer
+from host_client.session.bundle_memory import MEMORY, KnownBundle, file_identity
 from host_client.session.failure import host_failure
 from host_client.session.scanner import JsonError
 from sandbox_api.errors import SessionError, printable
@@ -45,13 +47,14 @@ class SavedBundle:
         profile: The format it must have; also decides which paths it may hold.
         conversation_id: The id it must have.
         limits: Limits it must keep.
+        believed: Take what this process knows of the file (`bundle_memory`) instead of reading it again.
 
     Attributes:
         source: Path of the session in the sandbox it was captured from.
         entries: The manifest in byte order of the paths, every digest set.
         items: Where each entry lies in the file, in the same order.
         digest: The bundle digest.
-        identity: Device, inode, size and modification time of the file when it was opened.
+        identity: Device, inode, size, modification and change time of the file when it was opened.
 
     Raises:
         SessionError: `corrupt`, `digest_mismatch`, `unsafe_name`, `missing_required`.
@@ -59,9 +62,18 @@ class SavedBundle:
     """
 
     def __init__(
-        self, fd: int, host_path: Path, profile: Profile, conversation_id: str, limits: Limits | None = None
+        self,
+        fd: int,
+        host_path: Path,
+        profile: Profile,
+        conversation_id: str,
+        limits: Limits | None = None,
+        *,
+        believed: bool = False,
     ) -> None:
         self._fd = fd
+        self._opened_ns = time.time_ns()
+        self._profile = profile
         self.host_path = host_path
         self.format = profile.format
         self.conversation_id = conversation_id
@@ -69,8 +81,12 @@ class SavedBundle:
         self.entries: tuple[Entry, ...] = ()
         self._is_verified = False
         try:
-            self.identity = _identity(fd)
-            self._load(profile, limits or Limits())
+            self.identity = file_identity(fd)
+            known = MEMORY.get(self.identity) if believed else None
+            if known is not None and (known.profile, known.conversation_id) == (profile, conversation_id):
+                self._recall(known, limits or Limits())
+            else:
+                self._load(profile, limits or Limits())
         except BaseException:
             self.close()
             raise
@@ -84,6 +100,7 @@ class SavedBundle:
         limits: Limits | None = None,
         *,
         fd: int | None = None,
+        believed: bool = False,
     ) -> Self:
         """Open a bundle file by its path, or below a held directory by `fd` and the path's last name.
 
@@ -92,7 +109,7 @@ class SavedBundle:
             WorkspaceError: `unsafe_path`, `access`: the file is a link or cannot be read.
             LimitError: those of the class.
         """
-        return cls(open_file(host_path, fd), host_path, profile, conversation_id, limits)
+        return cls(open_file(host_path, fd), host_path, profile, conversation_id, limits, believed=believed)
 
     def __enter__(self) -> Self:
         return self
@@ -118,7 +135,8 @@ class SavedBundle:
         Raises:
             SessionError: `changed`.
         """
-        if _identity(self._fd) != self.identity:
+        # Not the change time: that is another also when a capture takes the name away from the file.
+        if file_identity(self._fd)[:4] != self.identity[:4]:
             raise self._placed(SessionError("changed", "somebody wrote into it while it was read"))
 
     def pieces(self, index: int, room: Callable[[], int]) -> Iterator[bytes]:
@@ -145,6 +163,17 @@ class SavedBundle:
                 for _ in self._checked_blocks(index):
                     pass
             self._is_verified = True
+            if file_identity(self._fd) == self.identity:
+                known = KnownBundle(
+                    self._profile, self.conversation_id, str(self.source), self.items, self.entries, self.digest
+                )
+                MEMORY.note(self.identity, known, read_ns=self._opened_ns)
+
+    def _recall(self, known: KnownBundle, limits: Limits) -> None:
+        limits.check(bytes_count=sum(entry.size for entry in known.entries), files_count=len(known.entries))
+        self.source = PurePosixPath(known.source)
+        self.items, self.entries, self.digest = known.items, known.entries, known.digest
+        self._is_verified = True
 
     def _load(self, profile: Profile, limits: Limits) -> None:
         found = os.fstat(self._fd)
@@ -191,6 +220,7 @@ class SavedBundle:
                     held = block
                 sha256 = digest.digest()
         except JsonError as error:
+            MEMORY.forget(self.identity)
             raise self._corrupt(
                 f"{printable(item.path)!r}: {error.problem}, at byte {error.offset}",
                 check="base64",
@@ -199,6 +229,7 @@ class SavedBundle:
         except OSError as error:
             raise host_failure(error, self.host_path) from None
         if sha256 != self.entries[index].sha256:
+            MEMORY.forget(self.identity)
             raise self._placed(
                 SessionError("digest_mismatch", f"the content of {printable(item.path)!r} is not that of its digest")
             )
@@ -220,12 +251,6 @@ class SavedBundle:
             offenders=error.offenders,
             offender_count=error.offender_count,
         )
-
-
-def _identity(fd: int) -> tuple[int, ...]:
-    found = os.fstat(fd)
-    # Not the ctime: that changes also when another capture takes the name away from the file.
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def open_file(host_path: Path, directory_fd: int | None = None) -> int:

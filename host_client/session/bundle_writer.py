@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 
 import pybase64
 
-from host_client.session.bundle_index import VERSION
+from host_client.session.bundle_index import VERSION, Item, check_selection
+from host_client.session.bundle_memory import MEMORY, KnownBundle
 from host_client.session.content import BLOCK_BYTES, Encoder
 from host_client.session.failure import host_failures
 from host_client.session.folder import Scratch
 from host_client.session.output import Output
+from host_client.session.scanner import Span
 from sandbox_api.errors import SessionError, printable
-from sandbox_api.manifest import Entry, bundle_digest
+from sandbox_api.manifest import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,30 +31,34 @@ if TYPE_CHECKING:
 
     from host_client.session.bundle_reader import SavedBundle
     from host_client.session.folder import Folder
+    from sandbox_api.profile import Profile
 
 _SMALL_BYTES = 64 << 10
+_TAIL_BYTES = len(b'","sha256":""}') + 64
+_END_BYTES = len(b'],"digest":""}') + 64
 
 
 class BundleWriter:
     """A `CaptureSink` that keeps the capture as `<folder>/<id>.json`, 0600, readable for the TypeScript Outpost too.
 
-    What the daemon names as unchanged is copied as text from the previous file. Nothing is written before the first
-    entry differs from that file. Use it as a context manager: leaving without `finish` removes the scratch file.
-    Methods block.
+    What the daemon names as unchanged is copied as text from the previous file, as early as the order allows, while the
+    daemon works. Nothing is written when nothing differs from that file. What was written is remembered for the next
+    capture (`bundle_memory`). Use it as a context manager: leaving without `finish` removes the scratch file. Methods
+    block.
 
     Args:
         folder: Where the file goes.
-        format_name: Goes into the file.
+        profile: Its format's name goes into the file; its paths must be of the format.
         conversation_id: Goes into the file and names it.
         previous: The file as it is now, when there is one that can be used; stays the caller's.
         durable: Force file and folder to the disk before `finish` returns.
     """
 
     def __init__(
-        self, folder: Folder, format_name: str, conversation_id: str, *, previous: SavedBundle | None, durable: bool
+        self, folder: Folder, profile: Profile, conversation_id: str, *, previous: SavedBundle | None, durable: bool
     ) -> None:
         self._folder = folder
-        self._format = format_name
+        self._profile = profile
         self._conversation_id = conversation_id
         self._previous = previous
         self._durable = durable
@@ -60,7 +66,9 @@ class BundleWriter:
         self._source = ""
         self._entries: Sequence[Entry] = ()
         self._sha256s: list[bytes] = []  # what is known of each entry's digest
+        self._starts: list[int] = []  # where each entry that is in the scratch file begins
         self._written = 0  # entries before this one are in the scratch file
+        self._held_from = 0  # from this entry on nothing is sent
         self._open: int | None = None  # the entry whose content is arriving
         self._content_bytes = 0
         self._digest = hashlib.sha256()
@@ -86,8 +94,10 @@ class BundleWriter:
         """Take the manifest.
 
         Raises:
-            SessionError: `protocol`: the daemon names as held what is not held here.
+            SessionError: `protocol`: the daemon names as held what is not held here, or sends what is not of the
+                format; `missing_required`.
         """
+        check_selection([entry.path for entry in entries], self._profile, "protocol")
         self._source = str(source)
         self._entries = entries
         self._sha256s = [entry.sha256 for entry in entries]
@@ -100,6 +110,31 @@ class BundleWriter:
                 raise _broken(entry, "is named as held, and is not")
             if entry.from_offset and (held is None or held.size != entry.from_offset):
                 raise _broken(entry, "is sent from an offset where nothing held ends")
+        sent = [index for index, entry in enumerate(entries) if not entry.sha256]
+        self._held_from = sent[-1] + 1 if sent else 0
+        is_same = not sent and self._previous is not None and len(entries) == len(self._previous.entries)
+        if not is_same and (not sent or sent[0]):
+            self._copy_held(sent[0] if sent else len(entries))
+
+    def whole(self, index: int, content: bytes | memoryview, sha256: bytes) -> None:
+        """Take all that is sent of one entry and its digest: as `data` and `end` do.
+
+        Raises:
+            SessionError, LimitError: those of `data` and `end`.
+        """
+        output = self._output
+        # The one tight loop of writing: a capture of thousands of small files spends its time here.
+        if output is not None and self._open is None and index == self._written < self._held_from:
+            path, size, held, from_offset = self._entries[index]
+            if size == len(content) <= _SMALL_BYTES and not held and not from_offset:
+                if hashlib.sha256(content).digest() != sha256:
+                    raise _mismatch(path)
+                self._starts.append(output.size_bytes + (1 if index else 0))
+                output.add(head_text(path, is_first=not index), pybase64.b64encode(content), tail_text(sha256))
+                self._sent(index, sha256)
+                return
+        self.data(index, content)
+        self.end(index, sha256)
 
     def data(self, index: int, piece: bytes | memoryview) -> None:
         """Take the next part of one entry's content.
@@ -137,26 +172,29 @@ class BundleWriter:
         if self._content_bytes != entry.size:
             raise _broken(entry, "is shorter than announced")
         if self._digest.digest() != sha256:
-            raise SessionError("digest_mismatch", f"the content of {printable(entry.path)!r} is not that of its digest")
-        self._started().add(*self._texts, self._encoder.finish(), b'","sha256":"', sha256.hex().encode(), b'"}')
-        self._sha256s[index] = sha256
+            raise _mismatch(entry.path)
+        self._started().add(*self._texts, self._encoder.finish(), tail_text(sha256))
         self._open = None
-        self._written = index + 1
+        self._sent(index, sha256)
 
-    def finish(self, digest: bytes) -> bool:
+    def finish(self, entries: Sequence[Entry], digest: bytes) -> bool:
         """Give the file its name; return False when the saved file has that content already and was left as it is.
 
+        Args:
+            entries: The manifest, every digest set.
+            digest: Its bundle digest, as the caller has checked.
+
         Raises:
-            SessionError: `digest_mismatch`: what arrived is not what the daemon committed to; `changed`: somebody
+            SessionError: `incomplete`; `digest_mismatch`: what arrived is not what the caller says; `changed`: somebody
                 wrote into the previous file while it was copied; `corrupt` for the previous file.
             LimitError: `disk_full`, `read_only`.
         """
         if self._open is not None or not all(self._sha256s):
             raise SessionError("incomplete", "the capture ended before all of its files")
-        entries = (
+        whole = tuple(
             Entry(entry.path, entry.size, sha256) for entry, sha256 in zip(self._entries, self._sha256s, strict=True)
         )
-        if bundle_digest(entries) != digest:
+        if whole != tuple(entries):
             raise SessionError("digest_mismatch", "the files that arrived are not those of the capture's digest")
         previous = self._previous
         if previous is not None:
@@ -167,7 +205,8 @@ class BundleWriter:
             ):
                 self.abort()
                 return False
-        self._copy_held(len(self._entries))
+        if self._written < len(whole):
+            self._copy_held(len(whole))
         output = self._started()
         output.add(b'],"digest":"%b"}' % digest.hex().encode())
         output.flush()
@@ -175,15 +214,32 @@ class BundleWriter:
             previous.check_unchanged()
         if self._scratch is not None:
             with host_failures(self._folder.host_path):
-                self._scratch.place(durable=self._durable)
+                identity, placed_ns = self._scratch.place(durable=self._durable)
+            items = _items(whole, self._starts, output.size_bytes)
+            known = KnownBundle(self._profile, self._conversation_id, self._source, items, whole, digest)
+            if previous is not None:
+                MEMORY.forget(previous.identity)
+            MEMORY.note(identity, known, read_ns=placed_ns)
         return True
+
+    def _sent(self, index: int, sha256: bytes) -> None:
+        """Note that an entry has ended; after the last that is sent copy what is held behind it."""
+        self._sha256s[index] = sha256
+        self._written = index + 1
+        if self._written == self._held_from < len(self._entries):
+            self._copy_held(len(self._entries))
 
     def _started(self) -> Output:
         if self._output is None:
             with host_failures(self._folder.host_path):
                 self._scratch = Scratch(self._folder, f"{self._conversation_id}.json")
             self._output = Output(self._scratch.fd, self._folder.host_path)
-            head = {"version": VERSION, "format": self._format, "id": self._conversation_id, "source": self._source}
+            head = {
+                "version": VERSION,
+                "format": self._profile.format,
+                "id": self._conversation_id,
+                "source": self._source,
+            }
             self._output.add(json.dumps(head, separators=(",", ":")).encode()[:-1] + b',"files":[')
         return self._output
 
@@ -199,6 +255,7 @@ class BundleWriter:
         self._open = index
         self._content_bytes = 0
         self._digest = hashlib.sha256()
+        self._starts.append(self._started().size_bytes + (1 if index else 0))
         # A small content goes to the output in one call with what surrounds it.
         self._texts = [head_text(entry.path, is_first=index == 0)]
         if self._previous is not None and entry.from_offset:
@@ -212,9 +269,10 @@ class BundleWriter:
             entry = self._entries[index]
             if self._previous is None or not entry.sha256:
                 raise _broken(entry, "was not sent")
-            number = self._held[entry.path]
-            _copy_item(output, self._previous, number, is_first=index == 0)
+            self._starts.append(output.size_bytes + (1 if index else 0))
+            _copy_item(output, self._previous, self._held[entry.path], is_first=index == 0)
         self._written = stop
+        output.flush()
 
 
 def head_text(path: bytes, *, is_first: bool) -> bytes:
@@ -246,6 +304,21 @@ def _copy_item(output: Output, previous: SavedBundle, number: int, *, is_first: 
     else:
         output.copy(previous.fileno(), item.span.start, item.span.end)
     output.add(tail_text(previous.entries[number].sha256))
+
+
+def _items(entries: Sequence[Entry], starts: Sequence[int], size_bytes: int) -> tuple[Item, ...]:
+    """Return where each entry of a written file lies, from where each begins and how large the file is."""
+    stops = [start - 1 for start in starts[1:]]
+    stops.append(size_bytes - _END_BYTES)
+    return tuple(
+        Item(path, size, sha256, Span(text_end - (size + 2) // 3 * 4, text_end, b"", escaped=False), (start, stop))
+        for (path, size, sha256, _), start, stop in zip(entries, starts, stops, strict=True)
+        for text_end in (stop - _TAIL_BYTES,)
+    )
+
+
+def _mismatch(path: bytes) -> SessionError:
+    return SessionError("digest_mismatch", f"the content of {printable(path)!r} is not that of its digest")
 
 
 def _broken(entry: Entry, problem: str) -> SessionError:

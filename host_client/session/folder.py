@@ -10,9 +10,11 @@ import fcntl
 import os
 import secrets
 import stat
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from host_client.session.bundle_memory import SETTLED_NS, file_identity
 from host_client.session.failure import host_failure
 
 if TYPE_CHECKING:
@@ -146,15 +148,25 @@ class Scratch:
             # A sweep took it for a dead one between its creation and its lock.
             os.close(self.fd)
 
-    def place(self, *, durable: bool) -> None:
-        """Give the file its final name, replacing what has it, in one atomic step."""
+    def place(self, *, durable: bool) -> tuple[tuple[int, ...], int]:
+        """Give the file its final name, replacing what has it, in one atomic step.
+
+        Its modification time becomes one that no later write can give it (see `bundle_memory`).
+
+        Returns:
+            Identity of the file under its name, and the wall time of this call in nanoseconds.
+        """
+        placed_ns = time.time_ns()
+        os.utime(self.fd, ns=(placed_ns, placed_ns - SETTLED_NS))
         if durable:
             os.fsync(self.fd)
         os.rename(self._scratch_name, self._name, src_dir_fd=self._folder.fd, dst_dir_fd=self._folder.fd)
+        identity = file_identity(self.fd)
         fd, self.fd = self.fd, -1
         os.close(fd)
         if durable:
             os.fsync(self._folder.fd)
+        return identity, placed_ns
 
     def discard(self) -> None:
         """Remove the file unless it was placed; a second call does nothing."""

@@ -25,11 +25,15 @@ class Output:
     """The end of a file that is being written; methods block and raise failures about `host_path`.
 
     Parts of one source file that follow each other are copied together, by the kernel where it can.
+
+    Attributes:
+        size_bytes: Bytes appended so far, written or not.
     """
 
     def __init__(self, fd: int, host_path: Path) -> None:
         self._fd = fd
         self._host_path = host_path
+        self.size_bytes = 0
         self._parts: list[bytes] = []
         self._parts_bytes = 0
         self._range: tuple[int, int, int] | None = None  # source, start, end of what is to be copied after the parts
@@ -39,8 +43,9 @@ class Output:
         if self._range is not None:
             self._copy_range()
         self._parts += parts
-        for part in parts:
-            self._parts_bytes += len(part)
+        added_bytes = sum(map(len, parts))
+        self.size_bytes += added_bytes
+        self._parts_bytes += added_bytes
         if self._parts_bytes >= _BATCH_BYTES or len(self._parts) >= _BATCH_COUNT:
             self._write_parts()
 
@@ -50,10 +55,12 @@ class Output:
             return False
         source_fd, begin, end = self._range
         self._range = source_fd, begin, end + 1
+        self.size_bytes += 1
         return True
 
     def copy(self, source_fd: int, start: int, end: int) -> None:
         """Append what lies in another file between two offsets."""
+        self.size_bytes += end - start
         if self._range is not None and self._range[2] == start:
             self._range = source_fd, self._range[1], end
             return
@@ -80,6 +87,7 @@ class Output:
                 if not part:
                     raise OSError(errno.EIO, "the source of a copy became shorter")
                 start += len(part)
+                self.size_bytes -= len(part)  # it has been counted with the range
                 self.add(part)
 
     def _copy_by_kernel(self, source_fd: int, start: int, end: int) -> int:

@@ -75,9 +75,7 @@ async def _capture(
     previous: SavedBundle | None = None,
     verifying: Task[bool] | None = None,
 ) -> Kept:
-    writer = BundleWriter(
-        folder, place.profile.format, place.conversation_id, previous=previous, durable=context.is_durable
-    )
+    writer = BundleWriter(folder, place.profile, place.conversation_id, previous=previous, durable=context.is_durable)
     try:
         captured = await context.connected.bundles.capture(
             place,
@@ -89,7 +87,7 @@ async def _capture(
         )
         if verifying is not None:
             await verifying
-        return Kept(captured, await in_thread(writer.finish, captured.digest))
+        return Kept(captured, await in_thread(writer.finish, captured.entries, captured.digest))
     finally:
         await in_thread(writer.abort)
 
@@ -98,7 +96,9 @@ def _open_previous(folder: Folder, place: Place, context: ConversationContext) -
     """Open the saved file, or return None when there is none that can be used."""
     host_path = folder.host_path / f"{place.conversation_id}.json"
     try:
-        return SavedBundle.open(host_path, place.profile, place.conversation_id, context.effective_limits, fd=folder.fd)
+        return SavedBundle.open(
+            host_path, place.profile, place.conversation_id, context.effective_limits, fd=folder.fd, believed=True
+        )
     except (SessionError, LimitError) as error:
         if error.reason == "descriptors":
             raise

@@ -81,14 +81,18 @@ class PayloadCheck:
             SessionError: `protocol`: the chunk is empty, too large or not the next one.
             LimitError: `max_bytes`: the payload is longer than announced.
         """
-        if not data or len(data) > CHUNK_BYTES:
-            raise SessionError("protocol", f"a chunk of {len(data)} bytes is not allowed")
+        self.note(offset, len(data))
+        return data
+
+    def note(self, offset: int, size: int) -> None:
+        """Take a chunk of so many bytes; as `accept` else."""
+        if not 0 < size <= CHUNK_BYTES:
+            raise SessionError("protocol", f"a chunk of {size} bytes is not allowed")
         if offset != self.size:
             raise SessionError("protocol", f"a chunk starts at {offset} where {self.size} was next")
-        self.size += len(data)
+        self.size += size
         if self.max_bytes is not None and self.size > self.max_bytes:
             raise LimitError("max_bytes", f"the payload is longer than the {self.max_bytes} bytes announced")
-        return data
 
     def finish(self, size: int) -> None:
         """Check the trailer's size against what arrived.

@@ -21,7 +21,7 @@ from sandbox_api.errors import (
 from sandbox_api.limits import Limits
 from sandbox_api.manifest import Entry
 from sandbox_api.profile import Profile
-from sandbox_api.v1 import bundle_pb2, error_pb2
+from sandbox_api.v1 import bundle_pb2, error_pb2, payload_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,6 +37,9 @@ _HARMLESS_MANIFEST_BYTES = 1 << 20
 
 _ENTRY_TAG = bundle_pb2.Manifest.ENTRIES_FIELD_NUMBER << 3 | (_BYTES := 2)
 _WITH_VARINT = (0, _BYTES)
+_CHUNK_TAG = bundle_pb2.CaptureResponse.CHUNK_FIELD_NUMBER << 3 | _BYTES
+_OFFSET_TAG = payload_pb2.Chunk.OFFSET_FIELD_NUMBER << 3
+_DATA_TAG = payload_pb2.Chunk.DATA_FIELD_NUMBER << 3 | _BYTES
 _FIXED_BYTES = {1: 8, 5: 4}
 
 _FLAGS = {
@@ -56,6 +59,27 @@ def chunk_message(offset: int, parts: Sequence[bytes]) -> bytes:
     size = sum(map(len, parts))
     head = (b"\x08" + _varint(offset) if offset else b"") + b"\x12" + _varint(size)
     return b"".join((b"\x12" + _varint(len(head) + size) + head, *parts))
+
+
+def read_chunk(data: bytes) -> tuple[int, memoryview] | None:
+    """Return offset and data of the chunk in a serialized message, as `chunk_message` spells it, without a copy.
+
+    None stands for any other message, and for a chunk that is spelled in another way: both are to be decoded.
+    """
+    try:
+        if data[0] != _CHUNK_TAG:
+            return None
+        size, at = _read_varint(data, 1)
+        end = at + size
+        offset = 0
+        if data[at] == _OFFSET_TAG:
+            offset, at = _read_varint(data, at + 1)
+        if data[at] != _DATA_TAG:
+            return None
+        size, at = _read_varint(data, at + 1)
+    except IndexError:
+        return None
+    return (offset, memoryview(data)[at:]) if at + size == end == len(data) else None
 
 
 def _varint(number: int) -> bytes:

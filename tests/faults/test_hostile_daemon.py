@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -241,7 +240,7 @@ async def test_held_content_is_completed() -> None:
     now = {b"a": b"same", b"b": b"old and new"}
     same, grown = entries_of(now)
     sink = MemorySink(held)
-    lie = told([replace(same, from_offset=4), replace(grown, sha256=b"", from_offset=3)], now)
+    lie = told([same._replace(from_offset=4), grown._replace(sha256=b"", from_offset=3)], now)
     captured = await capture(lie.messages(), sink, held=entries_of(held))
     assert sink.contents == now
     assert captured.entries == (same, grown)

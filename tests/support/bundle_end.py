@@ -61,6 +61,12 @@ class MemorySink:
             if entry.sha256:
                 self.contents[entry.path] = self.held[entry.path]
 
+    def whole(self, index: int, content: memoryview, sha256: bytes) -> None:
+        """Take and check a file."""
+        if content:
+            self.data(index, content)
+        self.end(index, sha256)
+
     def data(self, index: int, piece: memoryview) -> None:
         """Take a part of a file."""
         self.calls.append("data")

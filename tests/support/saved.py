@@ -72,17 +72,20 @@ def save(
     entries = [_as_sent(entry, files[entry.path.decode()], held.get(entry.path)) for entry in whole]
     with (
         Folder.open(directory, (), create=False) as folder,
-        BundleWriter(folder, PROFILE.format, ID, previous=previous, durable=durable) as writer,
+        BundleWriter(folder, PROFILE, ID, previous=previous, durable=durable) as writer,
     ):
         writer.begin(SOURCE, entries)
         for index, entry in enumerate(entries):
             if entry.sha256:
                 continue
+            if entry.sent_bytes <= piece_bytes:
+                writer.whole(index, memoryview(files[entry.path.decode()])[entry.from_offset :], whole[index].sha256)
+                continue
             content = memoryview(files[entry.path.decode()])[entry.from_offset :]
             for start in range(0, len(content), piece_bytes):
                 writer.data(index, content[start : start + piece_bytes])
             writer.end(index, whole[index].sha256)
-        return writer.finish(bundle_digest(whole))
+        return writer.finish(whole, bundle_digest(whole))
 
 
 def _as_sent(entry: Entry, content: bytes, held: Entry | None) -> Entry:

@@ -9,6 +9,7 @@ import random
 import stat
 import threading
 import tracemalloc
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ from support.saved import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 BIG = random.Random(3).randbytes(300_001)  # noqa: S311 - any bytes
@@ -46,11 +48,11 @@ def test_saved_files_are_private(tmp_path: Path) -> None:
     try:
         with (
             Folder.open(tmp_path, (".outpost", "conversations", "mycli"), create=True) as folder,
-            BundleWriter(folder, "mycli", ID, previous=None, durable=True) as writer,
+            BundleWriter(folder, PROFILE, ID, previous=None, durable=True) as writer,
         ):
             writer.begin(SOURCE, [Entry(b"session.json", 0)])
             writer.end(0, hashlib.sha256().digest())
-            assert writer.finish(tree_digest({"session.json": b""}))
+            assert writer.finish(tree_entries({"session.json": b""}), tree_digest({"session.json": b""}))
     finally:
         os.umask(old)
     steps = [tmp_path / ".outpost", tmp_path / ".outpost/conversations", tmp_path / ".outpost/conversations/mycli"]
@@ -80,7 +82,7 @@ def test_an_unfinished_capture_leaves_nothing(tmp_path: Path) -> None:
     before = saved_path(tmp_path).read_bytes()
     with (
         Folder.open(tmp_path, (), create=False) as folder,
-        BundleWriter(folder, "mycli", ID, previous=None, durable=False) as writer,
+        BundleWriter(folder, PROFILE, ID, previous=None, durable=False) as writer,
     ):
         writer.begin(SOURCE, [Entry(b"session.json", 5)])
         writer.data(0, memoryview(b"abc"))
@@ -196,14 +198,16 @@ def test_captures_at_once_never_mix(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [saved_path(tmp_path)]
 
 
-def _refused(tmp_path: Path, entries: list[Entry], *steps: tuple[str, int, bytes], digest: bytes = b"") -> SessionError:
+def _refused(
+    tmp_path: Path, entries: list[Entry], *steps: tuple[str, int, bytes], promised: Sequence[Entry] = ()
+) -> SessionError:
     """Play a daemon that breaks its word; return the refusal and assert that nothing is left."""
     save(tmp_path, FILES)
     before = saved_path(tmp_path).read_bytes()
     with (  # noqa: PT012 - any step may be the one that is refused
         opened(tmp_path) as previous,
         Folder.open(tmp_path, (), create=False) as folder,
-        BundleWriter(folder, "mycli", ID, previous=previous, durable=False) as writer,
+        BundleWriter(folder, replace(PROFILE, required=()), ID, previous=previous, durable=False) as writer,
         pytest.raises(SessionError) as caught,
     ):
         writer.begin(SOURCE, entries)
@@ -212,7 +216,7 @@ def _refused(tmp_path: Path, entries: list[Entry], *steps: tuple[str, int, bytes
                 writer.data(index, memoryview(value))
             else:
                 writer.end(index, value)
-        writer.finish(digest)
+        writer.finish(promised, bundle_digest(promised))
     assert list(tmp_path.iterdir()) == [saved_path(tmp_path)]
     assert saved_path(tmp_path).read_bytes() == before
     return caught.value
@@ -320,17 +324,17 @@ def test_memory_does_not_grow_with_the_bundle(tmp_path: Path, files_count: int) 
     with Folder.open(tmp_path, (), create=False) as folder:
         tracemalloc.start()
         try:
-            with BundleWriter(folder, "mycli", ID, previous=None, durable=False) as writer:
+            with BundleWriter(folder, PROFILE, ID, previous=None, durable=False) as writer:
                 writer.begin(SOURCE, [Entry(entry.path, entry.size) for entry in whole])
                 for index, entry in enumerate(whole):
                     for start in range(0, entry.size, MIB):
                         writer.data(index, memoryview(piece)[: min(MIB, entry.size - start)])
                     writer.end(index, entry.sha256)
-                writer.finish(bundle_digest(whole))
+                writer.finish(whole, bundle_digest(whole))
             with opened(tmp_path, limits) as previous:
                 previous.verify()
                 assert list(previous.entries) == whole
-                with BundleWriter(folder, "mycli", ID, previous=previous, durable=False) as writer:
+                with BundleWriter(folder, PROFILE, ID, previous=previous, durable=False) as writer:
                     changed = Entry(whole[0].path, 3, _ABC)
                     writer.begin(
                         PurePosixPath("/s"),
@@ -338,7 +342,8 @@ def test_memory_does_not_grow_with_the_bundle(tmp_path: Path, files_count: int) 
                     )
                     writer.data(0, memoryview(b"abc"))
                     writer.end(0, _ABC)
-                    writer.finish(bundle_digest([changed, *whole[1:]]))
+                    changed_whole = [changed, *whole[1:]]
+                    writer.finish(changed_whole, bundle_digest(changed_whole))
             peak_bytes = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
