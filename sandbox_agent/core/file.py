@@ -79,16 +79,11 @@ def find_files(roots: Roots, directory: bytes, pattern: str, max_files: int) -> 
         start = roots.directory(directory)
     except FileNotFoundError:
         return
-    count = 0
-    for found in _walk(start, matcher, 0):
-        count += len(found)
-        if count > max_files:
-            raise LimitError(
-                "max_files",
-                f"more than {max_files} files match below {printable(directory)!r}",
-                hint="narrow the pattern or raise the limit",
-                facts={"max_files": str(max_files)},
-            )
+    left_count = max_files
+    for found in _walk(start, _Search(matcher, max_files), 0):
+        left_count -= len(found)
+        if left_count < 0:
+            raise _too_many(directory, max_files)
         yield found
 
 
@@ -139,7 +134,15 @@ def info_of(path: bytes, status: os.stat_result) -> Info:
     )
 
 
-def _walk(held: Directory, matcher: re.Pattern[str], depth: int) -> Iterator[list[Info]]:
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What is looked for, and how much of it at most."""
+
+    matcher: re.Pattern[str]
+    max_files: int
+
+
+def _walk(held: Directory, search: _Search, depth: int) -> Iterator[list[Info]]:
     """Yield what is found below a directory and close it."""
     with held:
         if depth > MAX_DEPTH_COUNT:
@@ -149,9 +152,9 @@ def _walk(held: Directory, matcher: re.Pattern[str], depth: int) -> Iterator[lis
                 hint="start further down",
             )
         found: list[Info] = []
-        for name in _in_path_order(held):
+        for name in _in_path_order(held, search):
             if not name.endswith(b"/"):
-                if matcher.fullmatch(os.fsdecode(name)) and (info := _file(held, name)) is not None:
+                if (info := _file(held, name)) is not None:
                     found.append(info)
                 continue
             try:
@@ -160,16 +163,36 @@ def _walk(held: Directory, matcher: re.Pattern[str], depth: int) -> Iterator[lis
                 continue  # it went away or became a link meanwhile
             yield found
             found = []
-            yield from _walk(below, matcher, depth + 1)
+            yield from _walk(below, search, depth + 1)
         yield found
 
 
-def _in_path_order(held: Directory) -> list[bytes]:
-    """Return the names in a directory, directories with a slash: so they sort as the paths below them do."""
+def _in_path_order(held: Directory, search: _Search) -> list[bytes]:
+    """Return the directories, with a slash, and the matching files: sorted so, as the paths below them are.
+
+    What does not match is not remembered: a directory may hold millions of files.
+    """
+    names: list[bytes] = []
+    left_count = search.max_files
     with os.scandir(held.fd) as entries:
-        return sorted(
-            os.fsencode(entry.name) + (b"/" if entry.is_dir(follow_symlinks=False) else b"") for entry in entries
-        )
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                names.append(os.fsencode(entry.name) + b"/")
+            elif search.matcher.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                names.append(os.fsencode(entry.name))
+                left_count -= 1
+                if left_count < 0:
+                    raise _too_many(held.path, search.max_files)
+    return sorted(names)
+
+
+def _too_many(directory: bytes, max_files: int) -> LimitError:
+    return LimitError(
+        "max_files",
+        f"more than {max_files} files match below {printable(directory)!r}",
+        hint="narrow the pattern or raise the limit",
+        facts={"max_files": str(max_files)},
+    )
 
 
 def _file(held: Directory, name: bytes) -> Info | None:

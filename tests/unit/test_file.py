@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -155,6 +156,20 @@ def test_find_limits(roots: Roots, root: Path) -> None:
     (root / "/".join("d" * 70)).mkdir(parents=True)
     with pytest.raises(LimitError, match="max_depth"):
         _found(roots, root, "nothing")
+
+
+def test_find_remembers_only_what_matches(roots: Roots, root: Path) -> None:
+    """Memory grows neither with files that do not match nor with more of those that do than are allowed."""
+    for number in range(3000):
+        (root / f"{number:0200}.txt").touch()
+    (root / "one.jsonl").touch()
+    tracemalloc.start()
+    assert _found(roots, root, "*.jsonl") == ["one.jsonl"]
+    with pytest.raises(LimitError, match="max_files"):
+        _found(roots, root, "*.txt", max_files=3)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 3000 * 100
 
 
 def test_find_can_be_left_at_any_directory(roots: Roots, root: Path) -> None:
