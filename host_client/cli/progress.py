@@ -50,7 +50,7 @@ def _lines(title: str) -> Callable[[Progress], None]:
     def show(progress: Progress) -> None:
         nonlocal last_seconds
         now = time.monotonic()
-        if now - last_seconds >= _LINE_SECONDS:
+        if progress.files_total and now - last_seconds >= _LINE_SECONDS:
             last_seconds = now
             click.echo(
                 f"{title}: {progress.files_count} of {progress.files_total} files, "

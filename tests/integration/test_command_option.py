@@ -83,6 +83,16 @@ def test_the_variable_of_the_cli_wins_over_its_home(
     assert run("sessions", b, name, "--variable", f"{variable}={tmp_path}/b/work/state")["sessions"][0]["complete"]
 
 
+def test_the_variable_of_a_sandbox_is_not_that_of_the_user(
+    home: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restore of the user's own session finds it where the user's CLI keeps it, wherever the sandbox's does."""
+    monkeypatch.setenv("HOME", str(home))
+    words = (f"local:{tmp_path / 'b'}", "copilot", ID, "--repository", tmp_path)
+    restored = run("restore", *words, "--variable", f"COPILOT_HOME={tmp_path}/b/state")
+    assert restored["target"] == f"{tmp_path}/b/state/session-state/{ID}"
+
+
 def test_a_linked_cli_home_is_accepted_by_choice(home: Path, tmp_path: Path, run: Run) -> None:
     """Without the option it is `root_symlink`; with it the resolved path is reported."""
     (home / ".copilot").rename(home / "real")

@@ -25,6 +25,15 @@ def test_lines_in_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     assert printed.out == ""
 
 
+def test_no_line_before_the_size_is_known(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`0 of 0 files` tells nobody anything."""
+    monkeypatch.setattr(shown, "_LINE_SECONDS", 0.0)
+    with shown.shown_progress("capturing S1", as_json=False) as tell:
+        tell(Progress(0, 0, 0, 0))
+        tell(HALF)
+    assert capsys.readouterr().err == "capturing S1: 1 of 2 files, 512.0 KiB of 1.0 MiB\n"
+
+
 def test_a_bar_in_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The bar is on standard error; a name in it is text and no markup."""
     monkeypatch.setattr(shown, "is_terminal", lambda: True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -71,7 +72,8 @@ async def restore(
                 force=force,
                 progress=progress,
             )
-            record = await store.locate(conversation_id, context)
+            # The variables are those of the sandbox; a session of the user's own is found by the user's.
+            record = await store.locate(conversation_id, replace(context, variables={}))
             outcome = await store.restore(record, context)
             workspace = sandbox.root
     resume = resume_command(format_name, conversation_id, workspace)
