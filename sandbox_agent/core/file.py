@@ -98,7 +98,10 @@ def remove_file(roots: Roots, path: bytes) -> None:
     require_regular(root, relative)
     parent, _, name = relative.rpartition(b"/")
     with root.directory(parent) as held:
-        os.unlink(name, dir_fd=held.fd)
+        try:
+            os.unlink(name, dir_fd=held.fd)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, held.join(name)) from None
 
 
 def require_regular(root: Directory, relative: bytes) -> None:

@@ -133,7 +133,10 @@ class FileWriter:
             for name in self._missing:
                 path.append(held.enter_context(self._find_or_make(path[-1], name)))
             self._check_target(path[-1])
-            self._rename(self._parent, path[-1])
+            try:
+                self._rename(self._parent, path[-1])
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, self._absolute) from None
             if self._full_durability:
                 for directory in reversed(path):
                     os.fsync(directory.fd)

@@ -137,10 +137,13 @@ class Directory:
             return os.fstat(self.fd)
         _check(relative)
         parent, slash, name = relative.rpartition(b"/")
-        if not slash:
+        if slash:
+            with self.directory(parent) as held:
+                return held.stat(name)
+        try:
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
-        with self.directory(parent) as held:
-            return os.stat(name, dir_fd=held.fd, follow_symlinks=False)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.join(name)) from None
 
     def names(self) -> list[bytes]:
         """Return the names in this directory, sorted."""

@@ -78,6 +78,20 @@ def test_remove_refuses_other_kinds(roots: Roots, root: Path, kind: str) -> None
     assert path.exists()
 
 
+def test_remove_that_is_refused_names_the_file(roots: Roots, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its absolute path."""
+    (root / "d").mkdir()
+    (root / "d/file").write_text("")
+
+    def refused(name: bytes, **_: int) -> None:
+        raise PermissionError(1, "no", name)
+
+    monkeypatch.setattr(os, "unlink", refused)
+    with pytest.raises(PermissionError) as caught:
+        remove_file(roots, bytes(root / "d/file"))
+    assert caught.value.filename == bytes(root / "d/file")
+
+
 def test_remove_refuses_links_and_roots(roots: Roots, root: Path) -> None:
     """A link stays, as does what it leads to; so does the root."""
     (root / "file").write_text("")

@@ -273,6 +273,19 @@ def test_write_outlives_the_loss_of_its_scratch_file(roots: Roots, root: Path) -
     assert _names(root) == []
 
 
+def test_write_that_cannot_replace_names_the_file(roots: Roots, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failure of the last step names what was asked for, not the scratch file."""
+
+    def busy(source: bytes, _: bytes, **__: int) -> None:
+        raise OSError(errno.EBUSY, "", source)
+
+    monkeypatch.setattr(os, "rename", busy)
+    with pytest.raises(OSError, match=str(errno.EBUSY)) as caught:
+        _write(roots, root / "file", b"")
+    assert caught.value.filename == bytes(root / "file")
+    assert _names(root) == []
+
+
 def test_write_full_disk(roots: Roots, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the disk is full the old file is in place and the scratch file gone."""
     (root / "file").write_text("old")

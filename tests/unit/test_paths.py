@@ -108,6 +108,10 @@ def test_errors_name_the_absolute_path(held: Directory) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         held.file(b"a/none/file")
     assert caught.value.filename == held.path + b"/a/none/file"
+    for relative in (b"none", b"a/none"):
+        with pytest.raises(FileNotFoundError) as caught:
+            held.stat(relative)
+        assert caught.value.filename == held.path + b"/" + relative
     with pytest.raises(NotADirectoryError):
         held.directory(b"a/b/file")
 
