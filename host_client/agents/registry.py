@@ -62,7 +62,7 @@ def _module(name: str) -> ModuleType:
     if name not in _NAMES:
         raise ConfigurationError(
             "unknown_format",
-            f"{printable(name)[:140]!r} is no built-in format",
+            f"'{printable(name)[:140]}' is no built-in format",
             hint=f"built in are {', '.join(_NAMES)}",
             facts={"known": ",".join(_NAMES)},
         )

@@ -35,7 +35,7 @@ def sandbox_path(data: bytes, what: str) -> PurePosixPath:
     """Return an absolute path; bytes that are not UTF-8 are kept as surrogate escapes."""
     segments = data.split(b"/")
     if len(data) > MAX_PATH_BYTES or b"\0" in data or segments[0] or {b".", b".."} & set(segments):
-        raise SessionError("protocol", f"the daemon's {what} {printable(data[:200])!r} is no absolute path")
+        raise SessionError("protocol", f"the daemon's {what} '{printable(data[:200])}' is no absolute path")
     return PurePosixPath(data.decode("utf-8", "surrogateescape"))
 
 
@@ -66,14 +66,14 @@ def text(value: str) -> str:
 def conversation_id(value: str) -> str:
     """Return a conversation id that keeps the id rule."""
     if not CONVERSATION_ID.fullmatch(value):
-        raise SessionError("protocol", f"the daemon's id {printable(value[:140])!r} is no conversation id")
+        raise SessionError("protocol", f"the daemon's id '{printable(value[:140])}' is no conversation id")
     return value
 
 
 def name(value: str) -> str:
     """Return a plain file name, such as a recovery entry's."""
     if not value or len(value) > MAX_TEXT_CHARS or value in (".", "..") or "/" in value or not value.isprintable():
-        raise SessionError("protocol", f"the daemon's name {printable(value[:140])!r} is no plain name")
+        raise SessionError("protocol", f"the daemon's name '{printable(value[:140])}' is no plain name")
     return value
 
 

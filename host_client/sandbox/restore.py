@@ -146,5 +146,5 @@ class Outgoing:
             yield piece
         if left_bytes:
             raise SessionError(
-                "corrupt", f"the content of {printable(entry.path)!r} does not have the {entry.size} bytes promised"
+                "corrupt", f"the content of '{printable(entry.path)}' does not have the {entry.size} bytes promised"
             )

@@ -132,4 +132,4 @@ def check_local(target: LocalTarget) -> LocalTarget:
 
 
 def _refuse(text: str, hint: str) -> ConfigurationError:
-    return ConfigurationError("invalid_target", f"{printable(text)[:300]!r} names no daemon", hint=hint)
+    return ConfigurationError("invalid_target", f"'{printable(text)[:300]}' names no daemon", hint=hint)

@@ -163,7 +163,7 @@ class SessionBundleConversations:
         if record.format != self.format:
             raise ConfigurationError(
                 "format_mismatch",
-                f"a record of the format {printable(record.format)!r} cannot be restored as {self.format!r}",
+                f"a record of the format '{printable(record.format)}' cannot be restored as {self.format!r}",
                 hint="restore it with the store of its own format",
             )
         conversation_id = check_conversation_id(record.conversation_id)

@@ -73,14 +73,14 @@ def check_entries(entries: Sequence[Entry], limits: Limits, *, complete: bool) -
         )
     if found := order_problem(entry.path for entry in entries):
         path, problem = found
-        raise SessionError("protocol", f"the path {printable(path)!r} of the bundle {problem}")
+        raise SessionError("protocol", f"the path '{printable(path)}' of the bundle {problem}")
     for entry in entries:
         if (
             entry.from_offset > entry.size
             or (complete and entry.from_offset)
             or len(entry.sha256) not in (0, DIGEST_BYTES)
         ):
-            raise SessionError("protocol", f"the manifest's numbers for {printable(entry.path)!r} are not possible")
+            raise SessionError("protocol", f"the manifest's numbers for '{printable(entry.path)}' are not possible")
         if not entry.sha256 and (complete or entry.from_offset == entry.size > 0):
-            raise SessionError("protocol", f"the manifest has no digest for {printable(entry.path)!r}")
+            raise SessionError("protocol", f"the manifest has no digest for '{printable(entry.path)}'")
     limits.check(bytes_count=sum(entry.size for entry in entries), files_count=len(entries))

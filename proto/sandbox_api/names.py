@@ -31,7 +31,7 @@ def check_conversation_id(conversation_id: str) -> str:
     if not CONVERSATION_ID.fullmatch(conversation_id):
         raise ConfigurationError(
             "invalid_id",
-            f"{printable(conversation_id[:140])!r} is not a conversation id",
+            f"'{printable(conversation_id[:140])}' is not a conversation id",
             hint="an id has 1 to 128 letters, digits, '_' or '-'",
         )
     return conversation_id
@@ -46,7 +46,7 @@ def check_format(name: str) -> str:
     if not KEY_SEGMENT.fullmatch(name):
         raise ConfigurationError(
             "invalid_profile",
-            f"{printable(name[:140])!r} is not a format name",
+            f"'{printable(name[:140])}' is not a format name",
             hint="1 to 128 letters, digits, '_', '-' or '.', not starting with '.'",
         )
     return name

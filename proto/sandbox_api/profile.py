@@ -128,7 +128,7 @@ def refuse(field: str, value: str, instead: str) -> ConfigurationError:
     """Return the refusal of one field of a profile, with what to write instead."""
     return ConfigurationError(
         "invalid_profile",
-        f"the profile's {field} cannot be {printable(value[:200])!r}",
+        f"the profile's {field} cannot be '{printable(value[:200])}'",
         hint=f"write {instead}",
         facts={"field": field},
     )

@@ -46,7 +46,7 @@ def _refusal(entries: list[Entry], limits: Limits | None = None, *, complete: bo
 
 
 def test_all_unsafe_paths_are_named() -> None:
-    """CASES 31: every offender, not only the first; at most 32 named, all counted."""
+    """Every offender, not only the first; at most 32 named, all counted."""
     error = _refusal([Entry(b"../%d" % index, 1, SHA) for index in range(40)])
     assert (error.code, error.reason) == ("session", "unsafe_name")
     assert len(error.offenders) == 32
@@ -67,7 +67,7 @@ def test_all_unsafe_paths_are_named() -> None:
     ids=["duplicate", "disorder", "below a file", "short digest", "no digest", "partial", "beyond"],
 )
 def test_a_broken_manifest_is_a_protocol_error(entries: list[Entry]) -> None:
-    """CASES 31: duplicates, disorder, nesting, impossible numbers."""
+    """Duplicates, disorder, nesting, impossible numbers."""
     assert _refusal(entries).reason == "protocol"
 
 

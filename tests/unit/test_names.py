@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_api.errors import ConfigurationError
+from sandbox_api.errors import ConfigurationError, printable
 from sandbox_api.names import check_conversation_id, check_format, name_problem, order_problem, path_problem
 
 
@@ -20,11 +20,11 @@ def test_a_conversation_id_is_returned_as_it_is(good: str) -> None:
 
 @pytest.mark.parametrize("bad", ["", "session 1/../x", "x" * 300, "x" * 129, "é", "a.b", "a\n", "١", "a/b", "..", "\0"])
 def test_a_bad_conversation_id_is_refused(bad: str) -> None:
-    """CASES 8: configuration/invalid_id, before any path is built."""
+    """`configuration`/`invalid_id`, before any path is built; the id is shown escaped once."""
     with pytest.raises(ConfigurationError) as caught:
         check_conversation_id(bad)
     assert caught.value.reason == "invalid_id"
-    assert "\n" not in caught.value.message
+    assert caught.value.message == f"'{printable(bad[:140])}' is not a conversation id"
 
 
 @pytest.mark.parametrize("bad", ["", ".hidden", "a/b", "a b", "x" * 129, "é", ".."])
@@ -39,7 +39,7 @@ def test_a_bad_format_name_is_refused(bad: str) -> None:
     [b"[slug]", b"a:b", b"-rf", b"new\nline", b"x" * 255, b" spaces ", b"dot.", b"...", b".gitignore", "ü".encode()],
 )
 def test_odd_but_legal_names_are_usable(good: bytes) -> None:
-    """CASES 30: any UTF-8 name that is one plain segment."""
+    """Any UTF-8 name that is one plain segment."""
     assert name_problem(good) is None
 
 
