@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from sandbox_agent.core.paths import Directory
     from sandbox_agent.core.rename import Identity
     from sandbox_agent.core.sandbox import Place, Sandbox
+
+_log = logging.getLogger(__name__)
 
 
 class Undo:
@@ -135,8 +138,12 @@ class Undo:
                 if not holds_all(staging.directory, entry):
                     raise self._changed(entry.path)
                 kept, _ = placement.commit()
-        remove_tree(recovery, self._name.encode())
-        recovery_entry.remove_sidecar(recovery, self._name)
+        # From here on the undo has succeeded, whatever becomes of the original of the copy.
+        try:
+            remove_tree(recovery, self._name.encode())
+            recovery_entry.remove_sidecar(recovery, self._name)
+        except OSError:
+            _log.warning("%s was put back and stays in recovery as well", printable(self._name))
         return kept
 
     def _expect(self, folder: Directory, name: bytes, identity: Identity | None) -> None:

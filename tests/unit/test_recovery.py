@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sandbox_agent.core import recovery, syscall
+from sandbox_agent.core import recovery, syscall, undo
 from sandbox_agent.core.recovery import list_recovery, prune_recovery, undo_restore
 from sandbox_api.errors import ConfigurationError, ConflictError, SessionError, WorkspaceError
 from support.filesystem import without_exchange, without_flags, without_moves
@@ -129,6 +129,22 @@ def test_undo_on_other_file_systems(
             assert files_of(_folder(tmp_path) / kept) == NEW
             undo_restore(held, place(), "", force=False)
             assert files_of(_session(tmp_path)) == NEW
+
+
+def test_undo_by_a_copy_that_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the copy is in place the undo has succeeded, also when its original cannot be removed."""
+    with restoring_sandbox(tmp_path) as held:
+        restore_files(held, OLD)
+        name = restore_files(held, NEW).recovery
+        without_exchange(monkeypatch)
+
+        def refuse(*_: object) -> None:
+            raise PermissionError(errno.EACCES, "injected")
+
+        monkeypatch.setattr(undo, "remove_tree", refuse)
+        _, kept = undo_restore(held, place(), name, force=False)
+        assert files_of(_session(tmp_path)) == OLD
+        assert {item.name for item in list_recovery(held, place())} == {name, kept}
 
 
 def test_undo_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
