@@ -84,6 +84,17 @@ def _daemon(sandbox: Sandbox) -> Iterator[Finding]:
         )
     with failures(), sandbox.roots.directory(sandbox.home) as home:
         yield from _scratch("home", "", home)
+    yield _state(sandbox)
+
+
+def _state(sandbox: Sandbox) -> Finding:
+    try:
+        with failures():
+            sandbox.journal.check()
+    except OutpostError as error:
+        hint = error.hint or "remove it, or name another with --state"
+        return Finding("state", "", "problem", f"restores are refused: {error.message}", hint)
+    return Finding("state", "", "ok", "the state folder is the daemon's alone, or not made yet")
 
 
 def _format(sandbox: Sandbox, place: Place) -> Iterator[Finding]:

@@ -34,6 +34,14 @@ class Journal:
     def __init__(self, directory: Directory) -> None:
         self.directory = directory
 
+    def check(self) -> None:
+        """See that the folder can be used, where it is there; nothing is made.
+
+        Raises:
+            WorkspaceError: `access`: others may write to it.
+            OSError: it cannot be opened.
+        """
+
     def begin(self, record: Record, *, durable: bool) -> Intent:
         """Note that a restore is about to stage; the caller ends or closes the intent.
 

@@ -56,6 +56,16 @@ class StateJournal(Journal):
         """
         return super().sweep(roots) if os.path.lexists(self._path) else []
 
+    def check(self) -> None:
+        """See that the folder can be used, where it is there; nothing is made.
+
+        Raises:
+            WorkspaceError: `access`: others may write to the folder.
+            OSError: it is there and cannot be opened.
+        """
+        if os.path.lexists(self._path):
+            self._open().close()
+
     def close(self) -> None:
         """Let go of the folder."""
         if self._opened is not None:

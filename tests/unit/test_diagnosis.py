@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from sandbox_agent.core import diagnosis
 from sandbox_agent.core.diagnosis import Finding, diagnose
+from sandbox_agent.core.state import StateJournal
 from support.filesystem import mounted, without_exchange
 from support.restoring import picture, restoring_sandbox
 from support.sandbox import FLAT
@@ -44,7 +47,22 @@ def test_all_is_well(tmp_path: Path) -> None:
         "free_space",
         "owner",
     }
-    assert {check for format_name, check in found if not format_name} == {"openat2", "home"}
+    assert {check for format_name, check in found if not format_name} == {"openat2", "home", "state"}
+
+
+@pytest.mark.parametrize("kind", ["open to others", "file", "missing"])
+def test_state_folder(tmp_path: Path, kind: str) -> None:
+    """One that cannot be used is a problem, since restores will be refused; one that is not there yet is none."""
+    state = tmp_path / "state"
+    if kind == "file":
+        state.write_text("")
+    elif kind == "open to others":
+        state.mkdir()
+        state.chmod(0o777)
+    with restoring_sandbox(tmp_path) as held, closing(StateJournal(os.fsencode(state))) as journal:
+        finding = _look(replace(held, journal=journal), tmp_path)["", "state"]
+    assert finding.level == ("ok" if kind == "missing" else "problem")
+    assert bool(finding.hint) == (kind != "missing")
 
 
 def test_no_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
