@@ -71,8 +71,7 @@ async def upload(
 
     Raises:
         WorkspaceError: `not_found`: nothing is at the host path; `unsafe_path`: links; `not_a_file`: special files;
-            also
-            those of `Files.write`.
+            also those of `Files.write`.
     """
     found = await in_thread(_walk, host_path)
     tally = _Tally(len(found), sum(size for _, size in found), progress)
@@ -118,8 +117,7 @@ async def download(
 
     Raises:
         WorkspaceError: `unsafe_path`: the sandbox path is a link; `not_a_file`: it is a special file; `access`: the
-            host
-            refuses to write; also those of `Files.read`.
+            host refuses to write; also those of `Files.read`.
         LimitError: `max_bytes`, `max_files`.
         SessionError: `protocol`: the daemon named a file outside the directory.
     """

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import host_client
 from host_client import ConversationContext, connect
+from support.recorded import DATA, recording
 
 if TYPE_CHECKING:
     from host_client import SessionBundleConversations
@@ -53,6 +57,34 @@ async def test_the_profile_of_the_guide_moves_a_session(tmp_path: Path) -> None:
         "session.json",
     ]
     assert (placed / "session.json").read_text() == f'{{"id": "s-1", "cwd": "{tmp_path / "b"}"}}'
+
+
+def test_the_example_of_the_library_works(tmp_path: Path) -> None:
+    """docs/library.md: captured, restored, located, relayed and uploaded; the failure is the one told."""
+    found = re.search(r"```python\n(.*?)```", (ROOT / "docs/library.md").read_text(), re.DOTALL)
+    assert found
+    for name in ("b", "c", "repository"):
+        (tmp_path / name).mkdir()
+    shutil.copytree(DATA / "kimi/2.1.0/simple/home", tmp_path / "a")
+    names: dict[str, Any] = {f"home_{name}": tmp_path / name for name in "abc"}
+    names |= {"repository": tmp_path / "repository", "conversation_id": recording("kimi", "2.1.0/simple").id}
+    exec(found[1], names)  # noqa: S102 - our own document
+    assert names["outcome"].target.is_relative_to(tmp_path / "b")
+    assert names["again"].unchanged
+    assert [delivery.error for delivery in names["result"].outcomes] == [None, None]
+    assert (tmp_path / "b/copy/.outpost/conversations/kimi").is_dir()
+    assert names["reason"] == "not_found"
+
+
+def test_the_library_page_names_the_public_surface() -> None:
+    """docs/library.md: every name that it shows as ours is exported, and every rule of a context is in it."""
+    page = (ROOT / "docs/library.md").read_text()
+    table = page[page.index("## Names") : page.index("## Failures")]
+    for row in table.splitlines()[3:]:
+        for name in re.findall(r"`([A-Za-z]+)(?=[(`])", row.split("|")[1] if "|" in row else ""):
+            assert hasattr(host_client, name), name
+    for field in dataclasses.fields(ConversationContext):
+        assert f"`{field.name}`" in table
 
 
 def test_the_demo_runs(tmp_path: Path) -> None:
