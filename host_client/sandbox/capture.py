@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 MAX_HELD_BYTES = 3 << 20
 """Most bytes of a request that name files the host holds."""
 
+_MAX_HELD_FRAME_BYTES = 64
+"""Most bytes that naming a file takes beside its path: digest, size, tags and lengths."""
+
 MAX_LEFT_OUT_COUNT = 100
 
 
@@ -73,7 +76,7 @@ def held_files(entries: Iterable[Entry]) -> dict[bytes, Entry]:
     chosen: dict[bytes, Entry] = {}
     left_bytes = MAX_HELD_BYTES
     for entry in sorted(entries, key=lambda entry: entry.size, reverse=True):
-        left_bytes -= bundle_pb2.HeldFile(path=entry.path, size=entry.size, sha256=entry.sha256).ByteSize() + 4
+        left_bytes -= len(entry.path) + _MAX_HELD_FRAME_BYTES
         if left_bytes < 0:
             break
         chosen[entry.path] = entry

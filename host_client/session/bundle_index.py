@@ -17,7 +17,7 @@ from sandbox_api.errors import Offender, SessionError, printable
 from sandbox_api.names import order_problem, path_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Container, Iterable, Sequence
 
     from sandbox_api.limits import Limits
     from sandbox_api.profile import Profile
@@ -186,13 +186,16 @@ class BundleIndexer:
         check_selection(paths, self._profile, "corrupt")
 
 
-def check_selection(paths: Sequence[bytes], profile: Profile, reason: str) -> None:
+def check_selection(
+    paths: Sequence[bytes], profile: Profile, reason: str, known: Container[bytes] = frozenset()
+) -> None:
     """Refuse paths that are not what a capture of a session of that format takes.
 
     Args:
         paths: All paths of a bundle, each usable in itself.
         profile: The format.
         reason: What a path that is not selected is refused with.
+        known: Paths that were checked before.
 
     Raises:
         SessionError: `reason`, `missing_required`.
@@ -212,7 +215,8 @@ def check_selection(paths: Sequence[bytes], profile: Profile, reason: str) -> No
             cut = text.find("/", cut + 1)
         return None if profile.selects(text) else "is not selected"
 
-    _refuse(reason, "files are not selected by the format's profile", paths, problem_of)
+    fresh = [path for path in paths if path not in known]
+    _refuse(reason, "files are not selected by the format's profile", fresh, problem_of)
     there = set(paths)
     missing = [Offender(path, "is missing") for path in profile.required if path.encode() not in there]
     if missing:

@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from host_client.session.bundle_index import Item
     from sandbox_api.manifest import Entry
     from sandbox_api.profile import Profile
 
 MAX_ENTRIES_COUNT = 16_384
-"""Over all bundles, about 12 MiB; the oldest bundles go first."""
+"""Over all bundles, about 6 MiB; the oldest bundles go first."""
 
 SETTLED_NS = 2_000_000_000
 """File systems count time in steps, at worst of two seconds: a write within a step of the last would not show."""
@@ -43,16 +45,18 @@ class KnownBundle:
         profile: The format whose rules its paths keep.
         conversation_id: Its id.
         source: Path of the session in the sandbox.
-        items: Where each entry lies, in byte order of the paths.
-        entries: The manifest in the same order, every digest set.
+        entries: The manifest, every digest set.
+        items: Where each entry lies, in the same order.
+        extents: `Item.copyable` of each.
         digest: The bundle digest.
     """
 
     profile: Profile
     conversation_id: str
     source: str
-    items: tuple[Item, ...]
     entries: tuple[Entry, ...]
+    items: Sequence[Item]
+    extents: Sequence[tuple[int, int] | None]
     digest: bytes
 
 

@@ -23,7 +23,7 @@ from sandbox_api.limits import Limits
 from sandbox_api.manifest import Entry, bundle_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -53,6 +53,7 @@ class SavedBundle:
         source: Path of the session in the sandbox it was captured from.
         entries: The manifest in byte order of the paths, every digest set.
         items: Where each entry lies in the file, in the same order.
+        extents: `Item.copyable` of each.
         digest: The bundle digest.
         identity: Device, inode, size, modification and change time of the file when it was opened.
 
@@ -77,7 +78,8 @@ class SavedBundle:
         self.host_path = host_path
         self.format = profile.format
         self.conversation_id = conversation_id
-        self.items: tuple[Item, ...] = ()
+        self.items: Sequence[Item] = ()
+        self.extents: Sequence[tuple[int, int] | None] = ()
         self.entries: tuple[Entry, ...] = ()
         self._is_verified = False
         try:
@@ -165,14 +167,20 @@ class SavedBundle:
             self._is_verified = True
             if file_identity(self._fd) == self.identity:
                 known = KnownBundle(
-                    self._profile, self.conversation_id, str(self.source), self.items, self.entries, self.digest
+                    self._profile,
+                    self.conversation_id,
+                    str(self.source),
+                    self.entries,
+                    self.items,
+                    self.extents,
+                    self.digest,
                 )
                 MEMORY.note(self.identity, known, read_ns=self._opened_ns)
 
     def _recall(self, known: KnownBundle, limits: Limits) -> None:
         limits.check(bytes_count=sum(entry.size for entry in known.entries), files_count=len(known.entries))
         self.source = PurePosixPath(known.source)
-        self.items, self.entries, self.digest = known.items, known.entries, known.digest
+        self.entries, self.items, self.extents, self.digest = known.entries, known.items, known.extents, known.digest
         self._is_verified = True
 
     def _load(self, profile: Profile, limits: Limits) -> None:
@@ -182,6 +190,7 @@ class SavedBundle:
         try:
             index = BundleIndexer(self._fd, found.st_size, profile, self.conversation_id, limits).read()
             self.items = index.items
+            self.extents = [item.copyable for item in index.items]
             self.source = PurePosixPath(index.source)
             # A file of the TypeScript Outpost has no digests: its contents are read now, to learn them.
             self.entries = tuple(

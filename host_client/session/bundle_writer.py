@@ -13,29 +13,27 @@ from typing import TYPE_CHECKING
 
 import pybase64
 
-from host_client.session.bundle_index import VERSION, Item, check_selection
+from host_client.session.bundle_index import VERSION, check_selection
+from host_client.session.bundle_layout import WrittenItems, extents_of
 from host_client.session.bundle_memory import MEMORY, KnownBundle
 from host_client.session.content import BLOCK_BYTES, Encoder
 from host_client.session.failure import host_failures
 from host_client.session.folder import Scratch
 from host_client.session.output import Output
-from host_client.session.scanner import Span
 from sandbox_api.errors import SessionError, printable
-from sandbox_api.manifest import Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import PurePosixPath
     from types import TracebackType
     from typing import Self
 
     from host_client.session.bundle_reader import SavedBundle
     from host_client.session.folder import Folder
+    from sandbox_api.manifest import Entry
     from sandbox_api.profile import Profile
 
 _SMALL_BYTES = 64 << 10
-_TAIL_BYTES = len(b'","sha256":""}') + 64
-_END_BYTES = len(b'],"digest":""}') + 64
 
 
 class BundleWriter:
@@ -97,7 +95,7 @@ class BundleWriter:
             SessionError: `protocol`: the daemon names as held what is not held here, or sends what is not of the
                 format; `missing_required`.
         """
-        check_selection([entry.path for entry in entries], self._profile, "protocol")
+        check_selection([entry.path for entry in entries], self._profile, "protocol", self._held)
         self._source = str(source)
         self._entries = entries
         self._sha256s = [entry.sha256 for entry in entries]
@@ -191,10 +189,9 @@ class BundleWriter:
         """
         if self._open is not None or not all(self._sha256s):
             raise SessionError("incomplete", "the capture ended before all of its files")
-        whole = tuple(
-            Entry(entry.path, entry.size, sha256) for entry, sha256 in zip(self._entries, self._sha256s, strict=True)
-        )
-        if whole != tuple(entries):
+        if [entry[:2] for entry in entries] != [entry[:2] for entry in self._entries] or self._sha256s != [
+            entry.sha256 for entry in entries
+        ]:
             raise SessionError("digest_mismatch", "the files that arrived are not those of the capture's digest")
         previous = self._previous
         if previous is not None:
@@ -205,8 +202,8 @@ class BundleWriter:
             ):
                 self.abort()
                 return False
-        if self._written < len(whole):
-            self._copy_held(len(whole))
+        if self._written < len(entries):
+            self._copy_held(len(entries))
         output = self._started()
         output.add(b'],"digest":"%b"}' % digest.hex().encode())
         output.flush()
@@ -215,12 +212,16 @@ class BundleWriter:
         if self._scratch is not None:
             with host_failures(self._folder.host_path):
                 identity, placed_ns = self._scratch.place(durable=self._durable)
-            items = _items(whole, self._starts, output.size_bytes)
-            known = KnownBundle(self._profile, self._conversation_id, self._source, items, whole, digest)
-            if previous is not None:
-                MEMORY.forget(previous.identity)
-            MEMORY.note(identity, known, read_ns=placed_ns)
+            self._remember(identity, tuple(entries), digest, placed_ns)
         return True
+
+    def _remember(self, identity: tuple[int, ...], entries: tuple[Entry, ...], digest: bytes, placed_ns: int) -> None:
+        if self._previous is not None:
+            MEMORY.forget(self._previous.identity)
+        extents = extents_of(self._starts, identity[2])
+        items = WrittenItems(entries, extents)
+        known = KnownBundle(self._profile, self._conversation_id, self._source, entries, items, extents, digest)
+        MEMORY.note(identity, known, read_ns=placed_ns)
 
     def _sent(self, index: int, sha256: bytes) -> None:
         """Note that an entry has ended; after the last that is sent copy what is held behind it."""
@@ -264,15 +265,44 @@ class BundleWriter:
 
     def _copy_held(self, stop: int) -> None:
         """Copy the entries up to `stop` that the previous file has; neighbours there are copied at once."""
-        output = self._started()
-        for index in range(self._written, stop):
-            entry = self._entries[index]
-            if self._previous is None or not entry.sha256:
+        output, previous, index = self._started(), self._previous, self._written
+        numbers = []
+        for entry in self._entries[index:stop]:
+            if previous is None or not entry.sha256:
                 raise _broken(entry, "was not sent")
-            self._starts.append(output.size_bytes + (1 if index else 0))
-            _copy_item(output, self._previous, self._held[entry.path], is_first=index == 0)
+            numbers.append(self._held[entry.path])
+        if previous is not None:
+            for first, last in _runs(numbers, previous.extents):
+                begin, end = previous.extents[first], previous.extents[last]
+                start = output.size_bytes + (1 if index else 0)
+                if begin is None or end is None:
+                    self._starts.append(start)
+                    _copy_spelled(output, previous, first, is_first=not index)
+                else:
+                    if index:
+                        output.add(b",")
+                    shift = start - begin[0]
+                    self._starts += [extent[0] + shift for extent in previous.extents[first : last + 1] if extent]
+                    output.copy(previous.fileno(), begin[0], end[1])
+                index += last + 1 - first
         self._written = stop
         output.flush()
+
+
+def _runs(numbers: Sequence[int], extents: Sequence[tuple[int, int] | None]) -> Iterator[tuple[int, int]]:
+    """Yield first and last of numbers that follow each other and whose texts do, with a byte for the comma between."""
+    first = last = -1
+    end = -1  # where the next text must begin
+    for number in numbers:
+        extent = extents[number]
+        if first >= 0 and (number != last + 1 or extent is None or extent[0] != end):
+            yield first, last
+            first = -1
+        if first < 0:
+            first = number
+        last, end = number, extent[1] + 1 if extent else -1
+    if first >= 0:
+        yield first, last
 
 
 def head_text(path: bytes, *, is_first: bool) -> bytes:
@@ -286,15 +316,9 @@ def tail_text(sha256: bytes) -> bytes:
     return b'","sha256":"%b"}' % sha256.hex().encode()
 
 
-def _copy_item(output: Output, previous: SavedBundle, number: int, *, is_first: bool) -> None:
+def _copy_spelled(output: Output, previous: SavedBundle, number: int, *, is_first: bool) -> None:
+    """Copy an entry that the previous file spells in another way than we do."""
     item = previous.items[number]
-    if item.copyable is not None:
-        start, end = item.copyable
-        # Two neighbours there have one comma between them, as they will have here.
-        if not is_first and not output.continues(start - 1):
-            output.add(b",")
-        output.copy(previous.fileno(), start, end)
-        return
     output.add(head_text(item.path, is_first=is_first))
     if item.span.escaped:
         encoder = Encoder()
@@ -304,17 +328,6 @@ def _copy_item(output: Output, previous: SavedBundle, number: int, *, is_first: 
     else:
         output.copy(previous.fileno(), item.span.start, item.span.end)
     output.add(tail_text(previous.entries[number].sha256))
-
-
-def _items(entries: Sequence[Entry], starts: Sequence[int], size_bytes: int) -> tuple[Item, ...]:
-    """Return where each entry of a written file lies, from where each begins and how large the file is."""
-    stops = [start - 1 for start in starts[1:]]
-    stops.append(size_bytes - _END_BYTES)
-    return tuple(
-        Item(path, size, sha256, Span(text_end - (size + 2) // 3 * 4, text_end, b"", escaped=False), (start, stop))
-        for (path, size, sha256, _), start, stop in zip(entries, starts, stops, strict=True)
-        for text_end in (stop - _TAIL_BYTES,)
-    )
 
 
 def _mismatch(path: bytes) -> SessionError:

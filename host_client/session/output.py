@@ -24,8 +24,6 @@ _NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPE
 class Output:
     """The end of a file that is being written; methods block and raise failures about `host_path`.
 
-    Parts of one source file that follow each other are copied together, by the kernel where it can.
-
     Attributes:
         size_bytes: Bytes appended so far, written or not.
     """
@@ -36,12 +34,9 @@ class Output:
         self.size_bytes = 0
         self._parts: list[bytes] = []
         self._parts_bytes = 0
-        self._range: tuple[int, int, int] | None = None  # source, start, end of what is to be copied after the parts
 
     def add(self, *parts: bytes) -> None:
         """Append bytes; they are kept as they are until they are written."""
-        if self._range is not None:
-            self._copy_range()
         self._parts += parts
         added_bytes = sum(map(len, parts))
         self.size_bytes += added_bytes
@@ -49,35 +44,8 @@ class Output:
         if self._parts_bytes >= _BATCH_BYTES or len(self._parts) >= _BATCH_COUNT:
             self._write_parts()
 
-    def continues(self, start: int) -> bool:
-        """Tell whether the last thing appended was a copy that ended there, and extend that copy by the byte there."""
-        if self._range is None or self._range[2] != start:
-            return False
-        source_fd, begin, end = self._range
-        self._range = source_fd, begin, end + 1
-        self.size_bytes += 1
-        return True
-
     def copy(self, source_fd: int, start: int, end: int) -> None:
-        """Append what lies in another file between two offsets."""
-        self.size_bytes += end - start
-        if self._range is not None and self._range[2] == start:
-            self._range = source_fd, self._range[1], end
-            return
-        if self._range is not None:
-            self._copy_range()
-        self._range = source_fd, start, end
-
-    def flush(self) -> None:
-        """Write everything appended so far."""
-        if self._range is not None:
-            self._copy_range()
-        self._write_parts()
-
-    def _copy_range(self) -> None:
-        if self._range is None:
-            return
-        (source_fd, start, end), self._range = self._range, None
+        """Append what lies in another file between two offsets, by the kernel where it can."""
         with host_failures(self._host_path):
             if end - start > _SMALL_COPY_BYTES:
                 self._write_parts()
@@ -87,8 +55,11 @@ class Output:
                 if not part:
                     raise OSError(errno.EIO, "the source of a copy became shorter")
                 start += len(part)
-                self.size_bytes -= len(part)  # it has been counted with the range
                 self.add(part)
+
+    def flush(self) -> None:
+        """Write everything appended so far."""
+        self._write_parts()
 
     def _copy_by_kernel(self, source_fd: int, start: int, end: int) -> int:
         """Copy as far as the kernel does; return how far that is."""
@@ -101,6 +72,7 @@ class Output:
                 raise
             if not copied_bytes:
                 break
+            self.size_bytes += copied_bytes
             start += copied_bytes
         return start
 

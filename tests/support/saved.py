@@ -101,9 +101,14 @@ def saved_path(directory: Path) -> Path:
     return directory / f"{ID}.json"
 
 
-def opened(directory: Path, limits: Limits | None = None) -> SavedBundle:
+def opened(directory: Path, limits: Limits | None = None, *, believed: bool = False) -> SavedBundle:
     """Open what is saved in a directory."""
-    return SavedBundle.open(saved_path(directory), PROFILE, ID, limits)
+    return SavedBundle.open(saved_path(directory), PROFILE, ID, limits, believed=believed)
+
+
+def places(saved: SavedBundle) -> list[tuple[object, ...]]:
+    """Return what a bundle's index says of each entry and where its content lies."""
+    return [(item.path, item.size, item.sha256, item.span.start, item.span.end) for item in saved.items]
 
 
 def contents(saved: SavedBundle) -> dict[str, bytes]:

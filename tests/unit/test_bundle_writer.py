@@ -28,6 +28,7 @@ from support.saved import (
     contents,
     document,
     opened,
+    places,
     save,
     saved_path,
     tree_digest,
@@ -136,6 +137,51 @@ def test_what_is_held_is_taken_over(tmp_path: Path, name: str, files: dict[str, 
     with opened(tmp_path / "real") as previous:
         assert save(tmp_path / "real", files, previous=previous)
     assert saved_path(tmp_path / "real").read_bytes() == saved_path(tmp_path / "expected").read_bytes()
+    with opened(tmp_path / "real", believed=True) as known, opened(tmp_path / "real") as scanned:
+        assert places(known) == places(scanned)
+
+
+def test_what_is_held_is_copied_while_the_daemon_still_works(tmp_path: Path) -> None:
+    """When the last sent entry has ended the scratch file has all contents: `finish` has nothing left to copy."""
+    held = {**FILES, "big": BIG, "z": BIG}
+    save(tmp_path, held)
+    files = {**held, "c": b"new"}
+    whole = tree_entries(files)
+    with (
+        opened(tmp_path) as previous,
+        Folder.open(tmp_path, (), create=False) as folder,
+        BundleWriter(folder, PROFILE, ID, previous=previous, durable=False) as writer,
+    ):
+        writer.begin(SOURCE, [entry if entry.path != b"c" else Entry(b"c", 3) for entry in whole])
+        (scratch,) = tmp_path.glob(".S1.json.*")
+        assert len(BIG) < scratch.stat().st_size < 2 * len(BIG)
+        index = [entry.path for entry in whole].index(b"c")
+        writer.whole(index, memoryview(b"new"), whole[index].sha256)
+        copied_bytes = scratch.stat().st_size
+        assert writer.finish(whole, bundle_digest(whole))
+    assert saved_path(tmp_path).stat().st_size - copied_bytes == len(b'],"digest":""}') + 64
+
+
+def test_a_file_that_only_went_away_is_noticed(tmp_path: Path) -> None:
+    """A capture that is sent nothing, but lacks a file, still replaces the saved one."""
+    save(tmp_path, FILES)
+    less = {path: content for path, content in FILES.items() if path != "empty"}
+    with opened(tmp_path) as previous:
+        assert save(tmp_path, less, previous=previous)
+    with opened(tmp_path) as saved:
+        assert contents(saved) == less
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"), [("cache/x", "protocol"), ("x.lock", "protocol"), ("another", "missing_required")]
+)
+def test_what_is_not_of_the_format_is_not_saved(tmp_path: Path, path: str, reason: str) -> None:
+    """A daemon that sends what its profile does not select, or lacks what it requires, is refused at the manifest."""
+    files = {path: b"x"} if reason == "missing_required" else {"session.json": b"", path: b"x"}
+    with pytest.raises(SessionError) as caught:
+        save(tmp_path, files)
+    assert caught.value.reason == reason
+    assert not list(tmp_path.iterdir())
 
 
 def test_copying_works_without_the_kernels_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +258,9 @@ def _refused(
     ):
         writer.begin(SOURCE, entries)
         for step, index, value in steps:
-            if step == "data":
+            if step == "whole":
+                writer.whole(index, memoryview(value), _ABC)
+            elif step == "data":
                 writer.data(index, memoryview(value))
             else:
                 writer.end(index, value)
@@ -235,6 +283,16 @@ _ABC = hashlib.sha256(b"abc").digest()
         ([Entry(b"a", 3)], [("data", 0, b"ab"), ("end", 0, _ABC)], "protocol"),
         ([Entry(b"a", 3)], [("data", 0, b"ab")], "incomplete"),
         ([Entry(b"a", 3)], [], "incomplete"),
+        ([Entry(b"a", 3)], [("whole", 0, b"abx")], "digest_mismatch"),
+        ([Entry(b"a", 3), Entry(b"b", 3)], [("whole", 0, b"abc"), ("whole", 1, b"abx")], "digest_mismatch"),
+        ([Entry(b"a", 3), Entry(b"b", 4)], [("whole", 0, b"abc"), ("whole", 1, b"abc")], "protocol"),
+        ([Entry(b"a", 3), Entry(b"b", 3)], [("whole", 0, b"abc"), ("whole", 0, b"abc")], "protocol"),
+        ([Entry(b"a", 3)], [("whole", 0, b"abc"), ("whole", 1, b"abc")], "protocol"),
+        (
+            [Entry(b"a", 3), Entry(b"b", 3)],
+            [("whole", 0, b"abc"), ("data", 1, b"ab"), ("whole", 1, b"abc")],
+            "protocol",
+        ),
         ([Entry(b"a", 3), Entry(b"b", 3)], [("data", 1, b"abc"), ("end", 1, _ABC)], "protocol"),
         ([Entry(b"a", 3), Entry(b"b", 3)], [("data", 0, b"ab"), ("data", 1, b"abc")], "protocol"),
         ([Entry(b"a", 3)], [("data", 7, b"abc")], "protocol"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sandbox_api.limits import CHUNK_BYTES
 from sandbox_api.v1 import bundle_pb2, file_pb2, payload_pb2
-from sandbox_api.wire import chunk_message
+from sandbox_api.wire import chunk_message, read_chunk
 
 STREAMS = [
     bundle_pb2.CaptureResponse,
@@ -28,6 +28,21 @@ def test_a_chunk_is_serialized_as_protobuf_does(offset: int, parts: list[bytes])
     for stream in STREAMS:
         expected = stream(chunk=payload_pb2.Chunk(offset=offset, data=data)).SerializeToString()
         assert chunk_message(offset, parts) == expected
+    assert read_chunk(expected) == (offset, data)
+
+
+@given(st.binary(max_size=40), st.integers(0, 40))
+def test_what_is_read_as_a_chunk_is_one(noise: bytes, cut: int) -> None:
+    """Bytes that are no chunk as we spell it are left to the decoder, and what is read is what it would find."""
+    chunk = chunk_message(300, [b"some data"])
+    for data in (noise, b"\x12" + noise, chunk[:cut], chunk + noise, chunk[:cut] + noise + chunk[cut:]):
+        found = read_chunk(data)
+        if found is not None:
+            message = bundle_pb2.CaptureResponse.FromString(data)
+            assert found == (message.chunk.offset, message.chunk.data)
+            assert message.WhichOneof("part") == "chunk"
+    assert read_chunk(b"") is None
+    assert read_chunk(bundle_pb2.CaptureResponse(trailer=bundle_pb2.CaptureTrailer()).SerializeToString()) is None
 
 
 @pytest.mark.parametrize("size", [1, 127, 128, 16_383, 16_384, CHUNK_BYTES])
