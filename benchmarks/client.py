@@ -1,12 +1,14 @@
 """The client process of the bench: one operation of the public library on one daemon, timed inside.
 
-Run as `python -m benchmarks.client capture|restore TARGET REPOSITORY DURABILITY`. It prints one line of
-JSON. Timed is the call alone, on an open connection, as an orchestrator makes it; that it is the first
-call of a fresh process counts against it.
+Run as `python -m benchmarks.client capture|restore|turns TARGET REPOSITORY DURABILITY [CHANGED]`. It prints
+one line of JSON. Timed is the call alone, on an open connection, as an orchestrator makes it; that it is the
+first call of a fresh process counts against it. `turns` captures, changes the content of one file of the
+session, and captures again, as an orchestrator does after each turn; it tells the seconds of both.
 """
 
 import asyncio
 import json
+import os
 import re
 import sys
 import time
@@ -47,6 +49,19 @@ async def capture(target: str, context: ConversationContext) -> tuple[float, Con
         return time.perf_counter() - began, record
 
 
+async def turns(target: str, context: ConversationContext, changed_path: Path) -> tuple[float, float]:
+    """Capture, change one file without changing its size, capture again; return the seconds of both calls."""
+    async with connect(target) as sandbox:
+        context = replace(context, sandbox=sandbox)
+        began = time.perf_counter()
+        await _STORE.capture(SESSION_ID, context)
+        first_seconds = time.perf_counter() - began
+        await asyncio.to_thread(_change, changed_path)
+        began = time.perf_counter()
+        await _STORE.capture(SESSION_ID, context)
+        return first_seconds, time.perf_counter() - began
+
+
 async def restore(target: str, context: ConversationContext, record: ConversationRecord) -> float:
     """Restore the record on an open connection; return the seconds of the call."""
     async with connect(target) as sandbox:
@@ -61,19 +76,28 @@ def main() -> None:
     A restore takes its record from a note that a capture has left, and does not locate it: what
     `locate` verifies is no part of a restore, which checks for itself all that it must.
     """
-    operation, target, repository, durability = sys.argv[1:]
+    operation, target, repository, durability, *changed = sys.argv[1:]
     note_path = Path(repository) / "record.json"
     context = ConversationContext(
         repository=Path(repository),
         durability="full" if durability == "full" else "none",
         limits=Limits(max_bytes=MAX_BUNDLE_BYTES),
     )
-    if operation == "capture":
+    seconds: float | tuple[float, float]
+    if operation == "turns":
+        seconds = asyncio.run(turns(target, context, Path(changed[0])))
+    elif operation == "capture":
         seconds, record = asyncio.run(capture(target, context))
         note_path.write_text(json.dumps([str(record.path), record.digest, str(record.source)]))
     else:
         seconds = asyncio.run(restore(target, context, _noted_record(note_path)))
     print(json.dumps({"seconds": seconds, "peak_mib": own_peak_mib()}))
+
+
+def _change(path: Path) -> None:
+    """Write other bytes, and leave nothing dirty that would be written back during the timed part."""
+    path.write_bytes(os.urandom(path.stat().st_size))
+    os.sync()
 
 
 def _noted_record(note_path: Path) -> ConversationRecord:

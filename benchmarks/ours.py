@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.daemon import Daemon
 from benchmarks.harness import MAX_COMMAND_SECONDS, BenchError, Sample
@@ -89,13 +90,30 @@ def run_client(operation: str, target: str, repository: Path, durability: str) -
     Raises:
         BenchError: the client failed or did not end within MAX_COMMAND_SECONDS.
     """
-    command = [sys.executable, "-m", "benchmarks.client", operation, target, str(repository), durability]
+    result = _client_result(operation, target, str(repository), durability)
+    return Sample(result["seconds"], {"client": result["peak_mib"]})
+
+
+def run_turns(target: str, repository: Path, changed_path: Path) -> tuple[Sample, Sample]:
+    """Capture twice in one client process, one file changed between, and return the samples of both captures.
+
+    Raises:
+        BenchError: as `run_client`.
+    """
+    result = _client_result("turns", target, str(repository), "none", str(changed_path))
+    peaks_mib = {"client": result["peak_mib"]}
+    first_seconds, second_seconds = result["seconds"]
+    return Sample(first_seconds, peaks_mib), Sample(second_seconds, peaks_mib)
+
+
+def _client_result(operation: str, *arguments: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.client", operation, *arguments]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=MAX_COMMAND_SECONDS)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         raise BenchError(f"the client could not {operation}") from error
-    result = json.loads(done.stdout)
-    return Sample(result["seconds"], {"client": result["peak_mib"]})
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def check_host_copy(repository: Path, place: Place) -> None:
