@@ -12,6 +12,7 @@ from host_client.sandbox import reply
 from host_client.sandbox.capture import Reception, held_files
 from host_client.sandbox.place import Captured, RecoveryItem, Restored, SessionSummary, Undone
 from host_client.sandbox.progress import Reporter
+from host_client.sandbox.request import expressible
 from host_client.sandbox.restore import Outgoing
 from host_client.sandbox.task import in_thread, task_group
 from sandbox_api.names import check_conversation_id
@@ -53,9 +54,10 @@ class Bundles:
         self, profile: Profile, *, variables: Mapping[str, str] | None = None, follow_root_link: bool = False
     ) -> AsyncIterator[SessionSummary]:
         """Yield the sessions of one format, by path; none when the CLI home does not exist."""
-        request = bundle_pb2.ListRequest(
-            profile=pack_profile(profile), variables=variables, follow_root_link=follow_root_link
-        )
+        with expressible():
+            request = bundle_pb2.ListRequest(
+                profile=pack_profile(profile), variables=variables, follow_root_link=follow_root_link
+            )
         async with self._connection.begin("BundleService/List", request, bundle_pb2.ListResponse) as stream:
             async for item in reply.listed(stream):
                 yield SessionSummary(
@@ -99,7 +101,8 @@ class Bundles:
         ours = limits or self._limits
         named = held_files(held)
         policy = bundle_pb2.LINK_POLICY_SKIP if skip_links else bundle_pb2.LINK_POLICY_REFUSE
-        request = bundle_pb2.CaptureRequest(place=place.packed(), limits=pack_limits(ours), links=policy)
+        with expressible():
+            request = bundle_pb2.CaptureRequest(place=place.packed(), limits=pack_limits(ours), links=policy)
         for entry in named.values():
             request.held.add(path=entry.path, size=entry.size, sha256=entry.sha256)
         reception = Reception(sink, ours.smaller(self._daemon_limits), named)
@@ -146,15 +149,16 @@ class Bundles:
         ours = limits or self._limits
         outgoing = Outgoing(source, ours.smaller(self._daemon_limits))
         reporter = Reporter(progress)
-        header = bundle_pb2.RestoreHeader(
-            place=place.packed(),
-            limits=pack_limits(ours),
-            manifest_bytes=len(outgoing.manifest),
-            digest=outgoing.digest,
-            durability=payload_pb2.DURABILITY_FULL if full_durability else payload_pb2.DURABILITY_NONE,
-            owner=payload_pb2.Owner(uid=owner[0], gid=owner[1]) if owner else None,
-            force=force,
-        )
+        with expressible():
+            header = bundle_pb2.RestoreHeader(
+                place=place.packed(),
+                limits=pack_limits(ours),
+                manifest_bytes=len(outgoing.manifest),
+                digest=outgoing.digest,
+                durability=payload_pb2.DURABILITY_FULL if full_durability else payload_pb2.DURABILITY_NONE,
+                owner=payload_pb2.Owner(uid=owner[0], gid=owner[1]) if owner else None,
+                force=force,
+            )
         async with self._connection.open("BundleService/Restore", bundle_pb2.RestoreResponse) as stream:
             await stream.write(bundle_pb2.RestoreRequest(header=header))
             await outgoing.send_manifest(stream.write_serialized)
@@ -191,13 +195,14 @@ class Bundles:
         """
         ours = limits or self._limits
         outgoing = Outgoing(source, ours.smaller(self._daemon_limits))
-        header = bundle_pb2.ValidateHeader(
-            profile=pack_profile(profile),
-            id=check_conversation_id(conversation_id),
-            limits=pack_limits(ours),
-            manifest_bytes=len(outgoing.manifest),
-            digest=outgoing.digest,
-        )
+        with expressible():
+            header = bundle_pb2.ValidateHeader(
+                profile=pack_profile(profile),
+                id=check_conversation_id(conversation_id),
+                limits=pack_limits(ours),
+                manifest_bytes=len(outgoing.manifest),
+                digest=outgoing.digest,
+            )
         async with self._connection.open("BundleService/Validate", bundle_pb2.ValidateResponse) as stream:
             await stream.write(bundle_pb2.ValidateRequest(header=header))
             await outgoing.send_manifest(stream.write_serialized)
@@ -215,12 +220,13 @@ class Bundles:
         follow_root_link: bool = False,
     ) -> AsyncIterator[RecoveryItem]:
         """Yield what restores have set aside, newest first; of one conversation when its id is given."""
-        request = bundle_pb2.ListRecoveryRequest(
-            profile=pack_profile(profile),
-            variables=variables,
-            follow_root_link=follow_root_link,
-            id=conversation_id and check_conversation_id(conversation_id),
-        )
+        with expressible():
+            request = bundle_pb2.ListRecoveryRequest(
+                profile=pack_profile(profile),
+                variables=variables,
+                follow_root_link=follow_root_link,
+                id=conversation_id and check_conversation_id(conversation_id),
+            )
         async with self._connection.begin(
             "BundleService/ListRecovery", request, bundle_pb2.ListRecoveryResponse
         ) as stream:
@@ -245,7 +251,8 @@ class Bundles:
             SessionError: `not_found`, `ambiguous`.
             ConflictError: `in_use`, `other_bucket`, `target_changed`, `busy`.
         """
-        request = bundle_pb2.UndoRestoreRequest(place=place.packed(), name=name, force=force)
+        with expressible():
+            request = bundle_pb2.UndoRestoreRequest(place=place.packed(), name=name, force=force)
         answer = await self._connection.ask("BundleService/UndoRestore", request, bundle_pb2.UndoRestoreResponse)
         return Undone(
             target=reply.sandbox_path(answer.target, "target"),
@@ -275,14 +282,15 @@ class Bundles:
         Raises:
             ConfigurationError: `invalid_argument`: neither rule was given.
         """
-        request = bundle_pb2.PruneRecoveryRequest(
-            profile=pack_profile(profile),
-            variables=variables,
-            follow_root_link=follow_root_link,
-            id=conversation_id and check_conversation_id(conversation_id),
-            keep_count=keep_count,
-            older_than_seconds=older_than_seconds,
-        )
+        with expressible():
+            request = bundle_pb2.PruneRecoveryRequest(
+                profile=pack_profile(profile),
+                variables=variables,
+                follow_root_link=follow_root_link,
+                id=conversation_id and check_conversation_id(conversation_id),
+                keep_count=keep_count,
+                older_than_seconds=older_than_seconds,
+            )
         answer = await self._connection.ask("BundleService/PruneRecovery", request, bundle_pb2.PruneRecoveryResponse)
         return tuple(reply.name(removed) for removed in answer.removed)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from host_client.errors import SessionError, UnavailableError
 from host_client.sandbox import reply
+from host_client.sandbox.request import expressible
 from sandbox_api.limits import Limits
 from sandbox_api.v1 import daemon_pb2
 from sandbox_api.wire import pack_profile
@@ -119,7 +120,8 @@ async def diagnose(
         ConfigurationError: `invalid_profile`.
         UnavailableError: any reason.
     """
-    request = daemon_pb2.DiagnoseRequest(profiles=map(pack_profile, profiles), variables=variables)
+    with expressible():
+        request = daemon_pb2.DiagnoseRequest(profiles=map(pack_profile, profiles), variables=variables)
     answer = await connection.ask("DaemonService/Diagnose", request, daemon_pb2.DiagnoseResponse)
     return tuple(
         Finding(

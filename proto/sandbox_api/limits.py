@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandbox_api.errors import LimitError
+from sandbox_api.errors import ConfigurationError, LimitError
 
 MIB = 1 << 20
 
@@ -39,14 +39,20 @@ class Limits:
     Attributes:
         max_bytes: Sum of the file sizes, in bytes.
         max_files: Number of files.
+
+    Raises:
+        ConfigurationError: `invalid_argument`: a number that is not positive or has more than 64 bits.
     """
 
     max_bytes: int = 64 * MIB
     max_files: int = 4096
 
     def __post_init__(self) -> None:
-        if self.max_bytes < 1 or self.max_files < 1:
-            raise ValueError("limits are positive numbers")
+        for name, value in (("max_bytes", self.max_bytes), ("max_files", self.max_files)):
+            if not 0 < value < 1 << 64:
+                raise ConfigurationError(
+                    "invalid_argument", f"{name} cannot be {value}", hint="give a number of 64 bits"
+                )
 
     def smaller(self, other: Limits) -> Limits:
         """Return the stricter of both in each number."""

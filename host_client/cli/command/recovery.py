@@ -103,7 +103,7 @@ async def undo(
 @click.argument("format_name", metavar="FORMAT")
 @click.argument("conversation_id", metavar="[ID]", default="")
 @click.option("--keep", type=click.IntRange(0), help="Keep that many of the newest of each conversation.")
-@click.option("--older-than-days", type=click.FloatRange(0), help="Remove what was set aside longer ago.")
+@click.option("--older-than-days", type=click.IntRange(0, 36_500), help="Remove what was set aside longer ago.")
 @place_options
 @json_option
 async def prune(
@@ -112,7 +112,7 @@ async def prune(
     conversation_id: str,
     *,
     keep: int | None,
-    older_than_days: float | None,
+    older_than_days: int | None,
     variables: Sequence[tuple[str, str]],
     follow_root_link: bool,
     as_json: bool,
@@ -128,6 +128,6 @@ async def prune(
             variables=dict(variables),
             follow_root_link=follow_root_link,
             keep_count=keep,
-            older_than_seconds=None if older_than_days is None else int(older_than_days * 86400),
+            older_than_seconds=None if older_than_days is None else older_than_days * 86_400,
         )
     Output(as_json).result({"removed": list(removed)}, [f"removed {name}" for name in removed] or ["nothing to remove"])
