@@ -132,13 +132,16 @@ class Sections:
             SessionError: `protocol`: bytes after the last section.
         """
         view = memoryview(data)
-        while not self.done and (view or not self._left_bytes):
-            piece = view[: self._left_bytes]
-            view = view[len(piece) :]
-            self._left_bytes -= len(piece)
-            index, last = self._index, not self._left_bytes
-            if last:
+        start, end = 0, len(view)
+        while not self.done and (start < end or not self._left_bytes):
+            index, stop = self._index, start + self._left_bytes
+            if stop <= end:
                 self._next()
-            yield index, piece, last
-        if view:
-            raise SessionError("protocol", f"{len(view)} bytes follow the end of the payload")
+                yield index, view[start:stop], True
+                start = stop
+            else:
+                self._left_bytes = stop - end
+                yield index, view[start:], False
+                start = end
+        if start < end:
+            raise SessionError("protocol", f"{end - start} bytes follow the end of the payload")

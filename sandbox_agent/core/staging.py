@@ -12,7 +12,9 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from sandbox_agent.core.copy import write_all
 from sandbox_agent.core.owner import give
+from sandbox_agent.core.paths import FILE_FLAGS
 from sandbox_agent.core.removal import empty_directory
 from sandbox_api.names import STAGING_PREFIX
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 # Manifests are sorted: a directory is left for good once its files are there. Only its ancestors are worth keeping.
 _MAX_HELD_COUNT = 64
-_CREATE_FLAGS = os.O_CREAT | os.O_EXCL | os.O_RDWR
+_CREATE_FLAGS = FILE_FLAGS | os.O_CREAT | os.O_EXCL | os.O_RDWR
 _FILE_MODE = 0o600
 
 
@@ -48,7 +50,12 @@ class Staging:
     def create(self, path: bytes) -> int:
         """Create a file that must not exist, with its directories; return its descriptor, which the caller closes."""
         parent, _, name = path.rpartition(b"/")
-        fd = self._folder(parent).file(name, _CREATE_FLAGS, _FILE_MODE)
+        folder = self._folder(parent)
+        try:
+            # A manifest's name is one plain segment: the checks of Directory.file would cost as much as the rest.
+            fd = os.open(name, _CREATE_FLAGS, _FILE_MODE, dir_fd=folder.fd)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, folder.join(name)) from None
         try:
             os.fchmod(fd, _FILE_MODE)
             give(fd, self._owner)
@@ -56,6 +63,14 @@ class Staging:
             os.close(fd)
             raise
         return fd
+
+    def write(self, path: bytes, content: bytes | memoryview) -> None:
+        """Create a file that must not exist, with its directories and its whole content."""
+        fd = self.create(path)
+        try:
+            write_all(fd, content)
+        finally:
+            os.close(fd)
 
     def open(self, path: bytes) -> int:
         """Open a staged file for reading; the caller closes it."""
