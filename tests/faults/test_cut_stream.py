@@ -16,29 +16,16 @@ from support.conversation import ID, files_below, make_session, store
 from support.daemon import running_daemon
 from support.fake_daemon import Exchange, fake_daemon
 from support.lie import honest
+from support.midway import act_in_capture, act_in_restore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
-
-    from host_client.sandbox.progress import Progress
 
 pytestmark = pytest.mark.anyio
 
 BYTES = random.Random(7)  # noqa: S311 - any bytes
 BEFORE, AFTER = {"files/big": BYTES.randbytes(20 << 20)}, {"files/big": BYTES.randbytes(20 << 20)}
 NAMES = ["[slug]", "a:b", "-rf", "new\nline", "x" * 255, " spaces ", "dot.", "~", "*", "é", "\x7f", "$(id)", "...", '"']
-
-
-def once_under_way(action: Callable[[], object]) -> Callable[[Progress], None]:
-    """Return a progress callback that acts once, in the middle."""
-    acted: list[object] = []
-
-    def report(progress: Progress) -> None:
-        if 0 < progress.bytes_count < progress.bytes_total and not acted:
-            acted.append(action())
-
-    return report
 
 
 async def test_a_stream_without_its_commit_is_no_copy(tmp_path: Path) -> None:
@@ -65,16 +52,18 @@ async def test_a_stream_without_its_commit_is_no_copy(tmp_path: Path) -> None:
     assert not files_below(tmp_path)
 
 
-async def test_a_capture_that_was_cut_starts_again_from_the_present(tmp_path: Path) -> None:
+async def test_a_capture_that_was_cut_starts_again_from_the_present(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What arrived before the cut is not part of the next capture: the session changed meanwhile."""
     tested = store()
     context = ConversationContext(repository=tmp_path, durability="none")
     with running_daemon(tmp_path) as daemon:
         session = make_session(daemon.home / ".mycli", BEFORE)
         async with connect(daemon.target) as sandbox:
-            cut = replace(context, sandbox=sandbox, progress=once_under_way(daemon.process.kill))
+            act_in_capture(monkeypatch, daemon.process.kill)
             with pytest.raises(UnavailableError):
-                await tested.capture(ID, cut)
+                await tested.capture(ID, replace(context, sandbox=sandbox))
         daemon.process.wait(30)
     make_session(session.parents[1], AFTER)
     async with connect(f"local:{session.parents[2]}") as sandbox, connect(f"local:{tmp_path}") as other:
@@ -85,7 +74,9 @@ async def test_a_capture_that_was_cut_starts_again_from_the_present(tmp_path: Pa
     assert placed["files/big"] == AFTER["files/big"]
 
 
-async def test_a_restore_that_was_cut_starts_again_from_the_present(tmp_path: Path) -> None:
+async def test_a_restore_that_was_cut_starts_again_from_the_present(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What reached the sandbox before the cut is gone; the copy that was captured anew meanwhile is what is placed."""
     tested = store()
     source = tmp_path / "source"
@@ -95,9 +86,9 @@ async def test_a_restore_that_was_cut_starts_again_from_the_present(tmp_path: Pa
         record = await tested.capture(ID, replace(context, sandbox=sandbox))
         with running_daemon(tmp_path) as daemon:
             async with connect(daemon.target) as target:
-                cut = replace(context, sandbox=target, progress=once_under_way(daemon.process.kill))
+                act_in_restore(monkeypatch, daemon.process.kill, pieces_count=10)
                 with pytest.raises(UnavailableError):
-                    await tested.restore(record, cut)
+                    await tested.restore(record, replace(context, sandbox=target))
             daemon.process.wait(30)
         make_session(session.parents[1], AFTER)
         record = await tested.capture(ID, replace(context, sandbox=sandbox))

@@ -16,12 +16,11 @@ from host_client.stores.relay import relay
 from sandbox_api.limits import Limits
 from support.conversation import EXTRA, ID, files_below, make_session, store
 from support.daemon import running_daemon
+from support.midway import act_in_capture
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from host_client.sandbox.progress import Progress
 
 pytestmark = pytest.mark.anyio
 
@@ -162,20 +161,7 @@ async def test_raised_limits_reach_the_private_daemons(tmp_path: Path, user_home
     assert caught.value.reason == "max_bytes"
 
 
-def _at_half(action: Callable[[], object]) -> Callable[[Progress], None]:
-    """Return a progress callback that acts once, when content has begun to arrive."""
-    done = False
-
-    def report(progress: Progress) -> None:
-        nonlocal done
-        if progress.bytes_count and not done and not progress.is_complete:
-            done = True
-            action()
-
-    return report
-
-
-async def test_a_daemon_that_dies_leaves_the_old_copy(tmp_path: Path) -> None:
+async def test_a_daemon_that_dies_leaves_the_old_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon killed in the middle of a capture: `unavailable`, the host's file as before, nothing beside it."""
     tested = store()
     with running_daemon(tmp_path) as daemon:
@@ -185,14 +171,15 @@ async def test_a_daemon_that_dies_leaves_the_old_copy(tmp_path: Path) -> None:
             record = await tested.capture(ID, context)
             before = record.path.read_bytes()
             (session / "files/big").write_bytes(BIG)
+            act_in_capture(monkeypatch, daemon.process.kill)
             with pytest.raises(UnavailableError):
-                await tested.capture(ID, replace(context, progress=_at_half(daemon.process.kill)))
+                await tested.capture(ID, context)
         daemon.process.wait(30)
     assert record.path.read_bytes() == before
     assert list(record.path.parent.iterdir()) == [record.path]
 
 
-async def test_a_cancelled_capture_leaves_the_old_copy(tmp_path: Path) -> None:
+async def test_a_cancelled_capture_leaves_the_old_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A capture that is cancelled leaves the host's file as before and nothing beside it."""
     tested = store()
     with running_daemon(tmp_path) as daemon:
@@ -202,12 +189,9 @@ async def test_a_cancelled_capture_leaves_the_old_copy(tmp_path: Path) -> None:
             record = await tested.capture(ID, context)
             before = record.path.read_bytes()
             (session / "files/big").write_bytes(BIG)
-            task: asyncio.Task[object]
-
-            def cancel() -> None:
-                task.cancel()
-
-            task = asyncio.ensure_future(tested.capture(ID, replace(context, progress=_at_half(cancel))))
+            loop = asyncio.get_running_loop()
+            act_in_capture(monkeypatch, lambda: loop.call_soon_threadsafe(task.cancel))
+            task = loop.create_task(tested.capture(ID, context))
             with pytest.raises(asyncio.CancelledError):
                 await task
     assert record.path.read_bytes() == before
