@@ -17,7 +17,7 @@ from sandbox_api.framing import Sections
 from sandbox_api.manifest import bundle_digest, check_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -50,11 +50,21 @@ def check_manifest(profile: Profile, entries: Sequence[Entry], digest: bytes, li
             f"{len(unselected)} path(s) of the bundle do not belong to a {profile.format} session",
             offenders=(Offender(printable(path), "is not selected by the profile") for path in unselected),
         )
-    missing = sorted(set(profile.required).difference(paths))
+    check_required(profile, paths, "the bundle")
+
+
+def check_required(profile: Profile, paths: Iterable[str], subject: str) -> None:
+    """Refuse a set of files that lacks one without which there is no session.
+
+    Raises:
+        SessionError: `missing_required`, with all that are missing; the message says that `subject` lacks them.
+    """
+    there = set(paths)
+    missing = [path for path in profile.required if path not in there]
     if missing:
         raise SessionError(
             "missing_required",
-            f"the bundle lacks {len(missing)} file(s) without which there is no {profile.format} session",
+            f"{subject} lacks {len(missing)} file(s) without which there is no {profile.format} session",
             offenders=(Offender(printable(path), "is missing") for path in missing),
         )
 
@@ -94,11 +104,16 @@ def check_valid(hooks: HookRunner, profile: Profile, conversation_id: str, files
     """
     problem = hooks.validate(conversation_id, files)
     if problem is not None:
-        raise SessionError(
-            "invalid",
-            f"the {profile.format} session {conversation_id} is not valid: {printable(problem)[:500]}",
-            facts={"id": conversation_id},
-        )
+        raise invalid(profile, conversation_id, problem)
+
+
+def invalid(profile: Profile, conversation_id: str, problem: str) -> SessionError:
+    """Return the failure of a session that its format's own check refused."""
+    return SessionError(
+        "invalid",
+        f"the {profile.format} session {conversation_id} is not valid: {printable(problem)[:500]}",
+        facts={"id": conversation_id},
+    )
 
 
 def check_arrived(*, done: bool) -> None:

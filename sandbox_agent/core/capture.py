@@ -11,12 +11,13 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from sandbox_agent.core.bundle_check import check_required, invalid
 from sandbox_agent.core.hooks import HookRunner
 from sandbox_agent.core.liveness import in_use_pid
 from sandbox_agent.core.refusal import Refusal
 from sandbox_agent.core.session import cli_home_path, failures, not_found, only_session, open_cli_home
 from sandbox_agent.core.walk import walk
-from sandbox_api.errors import Offender, SessionError, printable
+from sandbox_api.errors import SessionError, printable
 from sandbox_api.manifest import DIGEST_BYTES, Entry, bundle_digest
 
 if TYPE_CHECKING:
@@ -147,12 +148,7 @@ class Capture:
         self._check_place()
         self._tree.check_unchanged()
         if problem is not None:
-            conversation_id = self._place.conversation_id
-            raise SessionError(
-                "invalid",
-                f"the {self._place.profile.format} session {conversation_id} is not valid: {printable(problem)[:500]}",
-                facts={"id": conversation_id},
-            )
+            raise invalid(self._place.profile, self._place.conversation_id, problem)
         found = zip((pin.identity for pin in self._tree.pins), (entry.sha256 for entry in self._entries), strict=True)
         self._sandbox.digests.note(found, read_ns=self._began_ns)
         return bundle_digest(self._entries)
@@ -174,13 +170,7 @@ class Capture:
         paths = {pin.path for pin in self._tree.pins}
         if not paths:
             raise SessionError("empty", f"nothing in {printable(self.source)} belongs to a session")
-        missing = [path for path in self._place.profile.required if path.encode() not in paths]
-        if missing:
-            raise SessionError(
-                "missing_required",
-                f"{printable(self.source)} lacks what every {self._place.profile.format} session has",
-                offenders=(Offender(printable(path), "is missing") for path in missing),
-            )
+        check_required(self._place.profile, map(bytes.decode, paths), printable(self.source))
 
     def _compare(self, pin: Pin) -> Entry:
         """Return the manifest's entry of a file: what of it the client holds already is found by its digest."""

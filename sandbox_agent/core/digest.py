@@ -2,6 +2,7 @@
 
 The one rule: a digest is believed only for a file whose identity, size, modification and change time are those it had
 while its content was hashed, and whose last change was long enough before that for another one to show in these times.
+Writes through a shared memory mapping may be late to show there; no CLI is known to write its session that way.
 """
 
 from __future__ import annotations
