@@ -60,7 +60,7 @@ class BundleWriter:
         self._conversation_id = conversation_id
         self._previous = previous
         self._durable = durable
-        self._held = {item.path: number for number, item in enumerate(previous.items)} if previous else {}
+        self._held = {entry.path: number for number, entry in enumerate(previous.entries)} if previous else {}
         self._source = ""
         self._entries: Sequence[Entry] = ()
         self._sha256s: list[bytes] = []  # what is known of each entry's digest

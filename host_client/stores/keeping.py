@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,8 +63,7 @@ async def _attempt(folder: Folder, place: Place, context: ConversationContext) -
         if await in_thread(_is_sound, previous):
             raise
     finally:
-        # In a thread: when it was replaced, this is what gives its blocks back to the file system.
-        await in_thread(previous.close)
+        _close_behind(previous)
     # The file on the host is damaged: nothing of it is taken over.
     return await _capture(folder, place, context)
 
@@ -90,6 +90,15 @@ async def _capture(
         return Kept(captured, await in_thread(writer.finish, captured.entries, captured.digest))
     finally:
         await in_thread(writer.abort)
+
+
+def _close_behind(previous: SavedBundle) -> None:
+    """Close the old file in a thread, without waiting for it; the loop waits at its own end.
+
+    When it was replaced, this gives its blocks back to the file system: 50 to 100 ms for 80 MB where freed blocks are
+    discarded. Nobody else has the descriptor, and nothing depends on when it ends.
+    """
+    asyncio.get_running_loop().run_in_executor(None, previous.close)
 
 
 def _open_previous(folder: Folder, place: Place, context: ConversationContext) -> SavedBundle | None:

@@ -12,6 +12,8 @@ import pytest
 from host_client.errors import OutpostError, SessionError
 from host_client.sandbox.place import Captured
 from host_client.sandbox.task import in_thread
+from host_client.session import bundle_memory, bundle_reader
+from host_client.session.bundle import SavedBundle
 from host_client.stores.context import ConversationContext
 from sandbox_api.manifest import Entry, bundle_digest
 from support.conversation import ID, files_below, store
@@ -93,3 +95,43 @@ async def test_the_rules_of_the_context_reach_the_daemon(tmp_path: Path) -> None
     assert [call["skip_links"] for call in bundles.calls] == [True, False]
     assert [len(call["held"]) for call in bundles.calls] == [0, 1]
     assert bundles.calls[1]["held"][0].size == first.bytes_count
+
+
+async def test_a_second_capture_does_not_read_what_the_first_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process knows the file it wrote: the next capture neither scans nor verifies it; another process would."""
+    bundles = ScriptedBundles()
+    await store().capture(ID, _context(tmp_path, bundles))
+
+    def read(*_arguments: object) -> None:
+        raise AssertionError("the saved file was read")
+
+    monkeypatch.setattr(bundle_reader, "BundleIndexer", read)
+    monkeypatch.setattr(SavedBundle, "_checked_blocks", read)
+    await store().capture(ID, _context(tmp_path, bundles))
+    assert len(bundles.calls[1]["held"]) == 1
+    monkeypatch.setattr(bundle_memory.MEMORY, "_known", {})
+    with pytest.raises(AssertionError):
+        await store().capture(ID, _context(tmp_path, bundles))
+
+
+async def test_damage_that_changed_no_time_goes_with_the_capture_after_it_was_found(tmp_path: Path) -> None:
+    """`locate` checks every byte, believed or not; the capture it advises then takes nothing from the damaged file."""
+    context = _context(tmp_path, ScriptedBundles())
+    record = await store().capture(ID, context)
+    known = bundle_memory.MEMORY.get(_identity(record.path))
+    assert known is not None
+    whole = record.path.read_bytes()
+    record.path.write_bytes(whole.replace(b'"eyJ', b'"eyK'))
+    bundle_memory.MEMORY.note(_identity(record.path), known, read_ns=1 << 63)
+    with pytest.raises(SessionError) as caught:
+        await store().locate(ID, context)
+    assert caught.value.reason == "digest_mismatch"
+    await store().capture(ID, context)
+    assert record.path.read_bytes() == whole
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    with path.open("rb") as file:
+        return bundle_memory.file_identity(file.fileno())
