@@ -68,9 +68,9 @@ def read_address(listen: str, environment: Mapping[str, str]) -> Address:
         address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
         number = int(port) if port.isascii() and port.isdigit() else -1
     except ValueError:
-        raise _refuse(f"{printable(listen)!r} is not an address to listen on", hint=_NO_NETWORK) from None
+        raise _refuse(f"'{printable(listen)}' is not an address to listen on", hint=_NO_NETWORK) from None
     if not separator or not 0 <= number <= _MAX_PORT or not address.is_loopback:
-        raise _refuse(f"{printable(listen)!r} is not a loopback address with a port", hint=_NO_NETWORK)
+        raise _refuse(f"'{printable(listen)}' is not a loopback address with a port", hint=_NO_NETWORK)
     name = f"[{address}]" if address.version == 6 else str(address)  # noqa: PLR2004  the 6 of IPv6
     return Address(f"{name}:{number}")
 
@@ -85,16 +85,16 @@ def _default_path(environment: Mapping[str, str]) -> str:
 
 def _socket_address(path: str, *, is_default: bool) -> Address:
     if not path.startswith("/") or "\0" in path:
-        raise _refuse(f"the socket path {printable(path)!r} is not absolute", hint="write unix:/absolute/path")
+        raise _refuse(f"the socket path '{printable(path)}' is not absolute", hint="write unix:/absolute/path")
     plain = os.path.normpath("/" + path.lstrip("/"))
     if len(os.fsencode(plain)) > MAX_SOCKET_PATH_BYTES:
         raise _refuse(
-            f"the socket path {printable(plain)!r} is longer than {MAX_SOCKET_PATH_BYTES} bytes",
+            f"the socket path '{printable(plain)}' is longer than {MAX_SOCKET_PATH_BYTES} bytes",
             hint="choose a shorter path",
         )
     if "," in plain:
         raise _refuse(
-            f"the socket path {printable(plain)!r} has a comma, with which clients cannot name it",
+            f"the socket path '{printable(plain)}' has a comma, with which clients cannot name it",
             hint="choose a path without one",
         )
     return Address(f"unix:{plain}", plain, is_default)
@@ -165,7 +165,7 @@ class SocketClaim:
             return
         if not stat.S_ISSOCK(mode):
             raise _refuse(
-                f"{printable(str(self._path))!r} is there and is not a socket", hint="choose another --listen"
+                f"'{printable(str(self._path))}' is there and is not a socket", hint="choose another --listen"
             )
         if _answers(self._path):
             raise _refuse(

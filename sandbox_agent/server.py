@@ -117,7 +117,7 @@ def _open_sandbox(config: ServeConfig) -> Iterator[Sandbox]:
     except OSError as error:
         raise ConfigurationError(
             "invalid_argument",
-            f"{printable(error.filename)!r} cannot be a root: {error.strerror}",
+            f"'{printable(error.filename)}' cannot be a root: {error.strerror}",
             hint="--home, --workspace and --root name directories that exist",
         ) from None
     journal = StateJournal(config.state)

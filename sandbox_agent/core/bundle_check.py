@@ -91,7 +91,7 @@ def check_content(entry: Entry, digest: bytes) -> None:
     if digest != entry.sha256:
         raise SessionError(
             "digest_mismatch",
-            f"the content of {printable(entry.path)!r} does not have the SHA-256 of the manifest",
+            f"the content of '{printable(entry.path)}' does not have the SHA-256 of the manifest",
             facts={"path": printable(entry.path)},
         )
 

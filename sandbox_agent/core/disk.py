@@ -30,7 +30,7 @@ def check_room(directory: Directory, sizes_bytes: Collection[int]) -> None:
     if lacks_blocks or lacks_inodes:
         raise LimitError(
             "disk_full",
-            f"{len(sizes_bytes)} file(s) of {sum(sizes_bytes)} bytes do not fit below {printable(directory.path)!r}",
+            f"{len(sizes_bytes)} file(s) of {sum(sizes_bytes)} bytes do not fit below '{printable(directory.path)}'",
             hint="free some space, for example by pruning recovery",
             facts={
                 "path": printable(directory.path),

@@ -72,7 +72,7 @@ def find_files(roots: Roots, directory: bytes, pattern: str, max_files: int) -> 
     """
     if not pattern or "/" in pattern or "\0" in pattern:
         raise ConfigurationError(
-            "invalid_argument", f"{printable(pattern)!r} is not a glob on a file name", hint="write one such as *.jsonl"
+            "invalid_argument", f"'{printable(pattern)}' is not a glob on a file name", hint="write one such as *.jsonl"
         )
     matcher = re.compile(fnmatch.translate(pattern))
     try:
@@ -120,7 +120,7 @@ def require_regular(root: Directory, relative: bytes) -> None:
 
 def not_a_file(path: bytes) -> WorkspaceError:
     """Return the failure for a path that names a directory or a special file."""
-    return WorkspaceError("not_a_file", f"{printable(path)!r} is not a regular file", facts={"path": printable(path)})
+    return WorkspaceError("not_a_file", f"'{printable(path)}' is not a regular file", facts={"path": printable(path)})
 
 
 def info_of(path: bytes, status: os.stat_result) -> Info:
@@ -151,7 +151,7 @@ def _walk(held: Directory, search: _Search, depth: int) -> Iterator[list[Info]]:
         if depth > MAX_DEPTH_COUNT:
             raise LimitError(
                 "max_depth",
-                f"{printable(held.path)!r} lies more than {MAX_DEPTH_COUNT} directories deep",
+                f"'{printable(held.path)}' lies more than {MAX_DEPTH_COUNT} directories deep",
                 hint="start further down",
             )
         found: list[Info] = []
@@ -192,7 +192,7 @@ def _in_path_order(held: Directory, search: _Search) -> list[bytes]:
 def _too_many(directory: bytes, max_files: int) -> LimitError:
     return LimitError(
         "max_files",
-        f"more than {max_files} files match below {printable(directory)!r}",
+        f"more than {max_files} files match below '{printable(directory)}'",
         hint="narrow the pattern or raise the limit",
         facts={"max_files": str(max_files)},
     )

@@ -96,7 +96,7 @@ class FileReader:
     def _check_prefix(self) -> None:
         if self._offset > self.info.size and not self._prefix_sha256:
             raise ConfigurationError(
-                "invalid_argument", f"{printable(self._path)!r} has no byte {self._offset}", hint="start at 0"
+                "invalid_argument", f"'{printable(self._path)}' has no byte {self._offset}", hint="start at 0"
             )
         if not self._prefix_sha256:
             os.lseek(self._fd, self._offset, os.SEEK_SET)
@@ -109,7 +109,7 @@ class FileReader:
         if left_bytes or prefix.digest() != self._prefix_sha256:
             raise SessionError(
                 "digest_mismatch",
-                f"the first {self._offset} bytes of {printable(self._path)!r} are not what the caller holds",
+                f"the first {self._offset} bytes of '{printable(self._path)}' are not what the caller holds",
                 hint="read it from 0",
             )
 
@@ -131,7 +131,7 @@ class FileReader:
     def _changed(self, what: str) -> WorkspaceError:
         return WorkspaceError(
             "changed",
-            f"{printable(self._path)!r} {what} while it was read",
+            f"'{printable(self._path)}' {what} while it was read",
             hint="read it again",
             facts={"path": printable(self._path)},
         )

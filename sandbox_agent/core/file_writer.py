@@ -124,7 +124,7 @@ class FileWriter:
             raise ValueError("the writer has not been entered")
         if self._digest.digest() != sha256:
             raise SessionError(
-                "digest_mismatch", f"the content for {printable(self._path)!r} does not have the promised SHA-256"
+                "digest_mismatch", f"the content for '{printable(self._path)}' does not have the promised SHA-256"
             )
         if self._full_durability:
             os.fsync(self._fd)
@@ -196,7 +196,7 @@ class FileWriter:
 
     def _exists(self) -> ConflictError:
         return ConflictError(
-            "exists", f"{printable(self._path)!r} exists already", facts={"path": printable(self._path)}
+            "exists", f"'{printable(self._path)}' exists already", facts={"path": printable(self._path)}
         )
 
     def _abandon(self) -> None:

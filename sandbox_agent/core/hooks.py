@@ -124,7 +124,7 @@ class HookRunner:
         if problem:
             raise ConfigurationError(
                 "invalid_bucket",
-                f"the bucket hook returned {printable(name[:200])!r}: {problem}",
+                f"the bucket hook returned '{printable(name[:200])}': {problem}",
                 hint="return one plain directory name",
                 facts={"hook": "bucket"},
             )

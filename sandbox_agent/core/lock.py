@@ -63,7 +63,7 @@ def _try_lock(fd: int) -> bool:
 def _busy(folder: Directory) -> ConflictError:
     return ConflictError(
         "busy",
-        f"another operation holds {printable(folder.path)!r}",
+        f"another operation holds '{printable(folder.path)}'",
         hint="try again",
         facts={"path": printable(folder.path)},
     )

@@ -238,7 +238,7 @@ def check_absolute(path: bytes) -> bytes:
     """
     segments = [segment for segment in path.split(b"/") if segment]
     if not path.startswith(b"/") or b"\0" in path or b"." in segments or b".." in segments:
-        raise WorkspaceError("unsafe_path", f"{printable(path)!r} is not a plain absolute path")
+        raise WorkspaceError("unsafe_path", f"'{printable(path)}' is not a plain absolute path")
     return b"/" + b"/".join(segments)
 
 
@@ -287,7 +287,7 @@ class Roots:
                 return held, b"/".join(segments[len(root) :])
         raise WorkspaceError(
             "outside_roots",
-            f"{printable(path)!r} lies in none of the daemon's roots",
+            f"'{printable(path)}' lies in none of the daemon's roots",
             hint="start the daemon with --root for that directory",
             facts={"path": printable(path)},
         )

@@ -83,7 +83,7 @@ class Slot:
                 if not holds_all(scratch, original):
                     raise ConflictError(
                         "target_changed",
-                        f"{printable(original.path)!r} changed while it was set aside",
+                        f"'{printable(original.path)}' changed while it was set aside",
                         hint="try again when the CLI is idle",
                     )
                 # The original goes next: from here on the copy is all there is, whatever the durability asked for.

@@ -78,7 +78,7 @@ class StateJournal(Journal):
             os.close(fd)
             raise WorkspaceError(
                 "access",
-                f"the state folder {printable(self._path)!r} is not the daemon's alone",
+                f"the state folder '{printable(self._path)}' is not the daemon's alone",
                 hint="remove it, or name another with --state",
             )
         return Directory(fd, self._path)

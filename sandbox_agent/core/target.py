@@ -99,7 +99,7 @@ def check_idle(session: Directory, profile: Profile, *, force: bool) -> None:
     if pid:
         raise ConflictError(
             "in_use",
-            f"process {pid} has the session {printable(session.path)!r} open",
+            f"process {pid} has the session '{printable(session.path)}' open",
             hint="end that process, or force the restore",
             facts={"pid": str(pid), "path": printable(session.path)},
         )

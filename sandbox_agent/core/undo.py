@@ -153,7 +153,7 @@ class Undo:
     def _changed(self, path: bytes) -> ConflictError:
         return ConflictError(
             "target_changed",
-            f"{printable(path)!r} was replaced while the undo was under way",
+            f"'{printable(path)}' was replaced while the undo was under way",
             hint="look at the session and at recovery, then try again",
             facts={"path": printable(path)},
         )

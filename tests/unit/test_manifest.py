@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_api import wire
-from sandbox_api.errors import LimitError, OutpostError, SessionError
+from sandbox_api.errors import ConfigurationError, LimitError, OutpostError, SessionError
 from sandbox_api.limits import MIB, Limits
 from sandbox_api.manifest import Entry, bundle_digest, check_entries
 from sandbox_api.v1 import bundle_pb2
@@ -102,8 +102,9 @@ def test_the_stricter_of_both_limits_wins() -> None:
     """Each number on its own."""
     assert Limits(5, 100).smaller(Limits(50, 10)) == Limits(5, 10)
     assert Limits() == Limits(64 * MIB, 4096)
-    with pytest.raises(ValueError, match="positive"):
+    with pytest.raises(ConfigurationError) as caught:
         Limits(max_bytes=0)
+    assert caught.value.reason == "invalid_argument"
     with pytest.raises(LimitError):
         Limits(max_bytes=1).check(bytes_count=2, files_count=1)
 
