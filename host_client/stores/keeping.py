@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from host_client.errors import LimitError, SessionError
-from host_client.sandbox.task import in_thread, task_group
+from host_client.sandbox.task import in_thread, opened_in_thread, task_group
 from host_client.session.bundle import BundleWriter, Folder, SavedBundle
 
 if TYPE_CHECKING:
     from asyncio import Task
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from host_client.sandbox.place import Captured, Place
     from host_client.stores.context import ConversationContext
@@ -36,8 +37,7 @@ async def keep(place: Place, steps: Sequence[str], context: ConversationContext)
         steps: From the context's base to the folder; created where missing.
         context: Where and how.
     """
-    folder = await in_thread(Folder.open, context.base, steps, create=True, durable=context.is_durable)
-    try:
+    async with opened_in_thread(Folder.open, context.base, steps, create=True, durable=context.is_durable) as folder:
         left = context.retries
         while True:
             try:
@@ -46,24 +46,20 @@ async def keep(place: Place, steps: Sequence[str], context: ConversationContext)
                 if error.reason != "changed" or not left:
                     raise
             left -= 1
-    finally:
-        folder.close()
 
 
 async def _attempt(folder: Folder, place: Place, context: ConversationContext) -> Kept:
-    previous = await in_thread(_open_previous, folder, place, context)
-    if previous is None:
-        return await _capture(folder, place, context)
-    try:
-        async with task_group() as group:
-            # While the daemon looks at the session, so that on two processors it costs no time.
-            verifying = group.create_task(in_thread(_is_sound, previous))
-            return await _capture(folder, place, context, previous, verifying)
-    except SessionError:
-        if await in_thread(_is_sound, previous):
-            raise
-    finally:
-        _close_behind(previous)
+    async with _previous(folder, place, context) as previous:
+        if previous is None:
+            return await _capture(folder, place, context)
+        try:
+            async with task_group() as group:
+                # While the daemon looks at the session, so that on two processors it costs no time.
+                verifying = group.create_task(in_thread(_is_sound, previous))
+                return await _capture(folder, place, context, previous, verifying)
+        except SessionError:
+            if await in_thread(_is_sound, previous):
+                raise
     # The file on the host is damaged: nothing of it is taken over.
     return await _capture(folder, place, context)
 
@@ -92,17 +88,28 @@ async def _capture(
         await in_thread(writer.abort)
 
 
-def _close_behind(previous: SavedBundle) -> None:
-    """Close the old file in a thread, without waiting for it; the loop waits at its own end.
+@asynccontextmanager
+async def _previous(folder: Folder, place: Place, context: ConversationContext) -> AsyncIterator[SavedBundle | None]:
+    """Give the saved file; None when there is none that can be used.
 
-    When it was replaced, this gives its blocks back to the file system: 50 to 100 ms for 80 MB where freed blocks are
-    discarded. Nobody else has the descriptor, and nothing depends on when it ends.
+    It is closed in a thread that nobody waits for but the loop at its own end. When it was replaced, this gives its
+    blocks back to the file system: 50 to 100 ms for 80 MB where freed blocks are discarded.
     """
-    asyncio.get_running_loop().run_in_executor(None, previous.close)
+    opened: list[SavedBundle] = []
+
+    def open_previous() -> None:
+        if (previous := _open_previous(folder, place, context)) is not None:
+            opened.append(previous)
+
+    try:
+        await in_thread(open_previous)
+        yield opened[0] if opened else None
+    finally:
+        for previous in opened:
+            asyncio.get_running_loop().run_in_executor(None, previous.close)
 
 
 def _open_previous(folder: Folder, place: Place, context: ConversationContext) -> SavedBundle | None:
-    """Open the saved file, or return None when there is none that can be used."""
     host_path = folder.host_path / f"{place.conversation_id}.json"
     try:
         return SavedBundle.open(

@@ -14,7 +14,7 @@ import pytest
 from host_client.sandbox.local import local_daemon
 from host_client.sandbox.target import LocalTarget
 from host_client.sandbox.task import in_thread, opened_in_thread
-from host_client.session.bundle import SavedBundle
+from host_client.session.bundle import Folder, SavedBundle
 from host_client.stores.context import ConversationContext
 from host_client.stores.contract import ConversationRecord
 from host_client.stores.relay import relay
@@ -119,6 +119,20 @@ async def test_a_cancelled_call_of_a_store_lets_go_of_the_file(
         "restore": lambda: tested.restore(record, context),
     }
     await cancelled_within(calls[method](), gate)
+
+
+@pytest.mark.parametrize(("opener", "name"), [(SavedBundle, "open"), (Folder, "open")])
+async def test_a_cancelled_capture_lets_go_of_the_folder_and_the_old_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opener: type, name: str
+) -> None:
+    """The same for what a capture opens before it asks the daemon."""
+    tested = store()
+    context = ConversationContext(sandbox=cast("Any", object()), conversation_home=tmp_path)
+    await in_thread(tested.directory(context).mkdir, parents=True)
+    await in_thread(save, tested.directory(context), FILES)
+    gate = Gate(getattr(opener, name))
+    monkeypatch.setattr(opener, name, gate)
+    await cancelled_within(tested.capture(ID, context), gate)
 
 
 @pytest.mark.parametrize("name", ["relay", "local"])
