@@ -26,7 +26,7 @@ VERSION = 1
 
 # The spelling of our own files and of JSON.stringify; any other is read member by member.
 _USUAL_HEAD = re.compile(rb'\{"path":"([^"\\\x00-\x1f]{1,4096}+)","data":(?=")')
-_USUAL_TAIL = re.compile(rb'(?:,"sha256":"([0-9a-f]{64})")?+\}')
+_USUAL_TAIL = re.compile(rb'(?:,"sha256":"([0-9a-f]{64})")?\}')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 

@@ -16,7 +16,7 @@ KEY_SEGMENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}", re.ASCII)
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 # Most paths are of this kind, which breaks no rule; what is not, is looked at segment by segment.
-_ORDINARY_PATH = re.compile(rb"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,254}+(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]{0,254}+){0,63}+")
+_ORDINARY_PATH = re.compile(rb"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,254}+(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]{0,254}+){0,63}")
 
 STAGING_PREFIX = ".outpost-session-"
 RECOVERY_DIRECTORY = ".outpost-recovery"
