@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -293,9 +294,12 @@ def test_folders_swapped_for_links(tmp_path: Path) -> None:
         )
         outcomes: dict[str, int] = {}
         try:
-            for number in range(400):
+            number = 0
+            # On a slow or busy machine the swapper gets fewer turns: there are more restores then, not fewer swaps.
+            while number < 400 or not select.select([swapper.stdout], [], [], 0)[0]:
                 outcome = _try_to_restore(held, number)
                 outcomes[outcome] = outcomes.get(outcome, 0) + 1
+                number += 1
         finally:
             told, _ = swapper.communicate(b"end\n", timeout=60)
         held.journal.sweep(held.roots)
@@ -303,8 +307,7 @@ def test_folders_swapped_for_links(tmp_path: Path) -> None:
     assert picture(outside) == canary
     # Not for a moment was anything made there.
     assert _moments(outside) == moments
-    # The two met: how often depends on the machine, that restores ended in different ways does not.
-    assert int(re.fullmatch(rb"(\d+)\n", told)[1])  # type: ignore[index]
+    assert int(re.fullmatch(rb"enough\n(\d+)\n", told)[1]) > link_swapper.ENOUGH_COUNT  # type: ignore[index]
     assert len(outcomes) > 1, outcomes
 
 

@@ -1,6 +1,7 @@
 """A hostile sandbox: a program that exchanges the folders of a session for links to another place, as fast as it can.
 
-`link_swapper.py HOME OUTSIDE` runs until its standard input ends, and prints how often it has done so.
+`link_swapper.py HOME OUTSIDE` runs until its standard input ends. It prints a line once it has done so more than
+`ENOUGH_COUNT` times, and at the end how often.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import select
 import sys
 from contextlib import suppress
 from pathlib import Path
+
+ENOUGH_COUNT = 100
 
 
 def _swap(path: Path, outside: Path) -> None:
@@ -41,6 +44,9 @@ def main(home: Path, outside: Path) -> int:
             for staging in (cli_home / "sessions").glob(".outpost-session-*"):
                 _swap(staging / "log", outside / "sessions/id-1/log")
                 _swap(staging, outside / "sessions/id-1")
+        if count == ENOUGH_COUNT + 1:
+            sys.stdout.write("enough\n")
+            sys.stdout.flush()
     sys.stdout.write(f"{count}\n")
     return 0
 
