@@ -86,3 +86,30 @@ class DiagnoseResponse(_message.Message):
     FINDINGS_FIELD_NUMBER: _ClassVar[int]
     findings: _containers.RepeatedCompositeFieldContainer[DiagnoseResponse.Finding]
     def __init__(self, findings: _Optional[_Iterable[_Union[DiagnoseResponse.Finding, _Mapping]]] = ...) -> None: ...
+
+class ResolveHomeRequest(_message.Message):
+    __slots__ = ("variable", "directory", "variables", "follow_root_link")
+    class VariablesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    VARIABLE_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_ROOT_LINK_FIELD_NUMBER: _ClassVar[int]
+    variable: str
+    directory: str
+    variables: _containers.ScalarMap[str, str]
+    follow_root_link: bool
+    def __init__(self, variable: _Optional[str] = ..., directory: _Optional[str] = ..., variables: _Optional[_Mapping[str, str]] = ..., follow_root_link: _Optional[bool] = ...) -> None: ...
+
+class ResolveHomeResponse(_message.Message):
+    __slots__ = ("home", "exists")
+    HOME_FIELD_NUMBER: _ClassVar[int]
+    EXISTS_FIELD_NUMBER: _ClassVar[int]
+    home: bytes
+    exists: bool
+    def __init__(self, home: _Optional[bytes] = ..., exists: _Optional[bool] = ...) -> None: ...

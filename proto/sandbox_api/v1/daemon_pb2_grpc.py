@@ -45,6 +45,11 @@ class DaemonServiceStub:
                 request_serializer=sandbox__api_dot_v1_dot_daemon__pb2.DiagnoseRequest.SerializeToString,
                 response_deserializer=sandbox__api_dot_v1_dot_daemon__pb2.DiagnoseResponse.FromString,
                 _registered_method=True)
+        self.ResolveHome = channel.unary_unary(
+                '/sandbox_api.v1.DaemonService/ResolveHome',
+                request_serializer=sandbox__api_dot_v1_dot_daemon__pb2.ResolveHomeRequest.SerializeToString,
+                response_deserializer=sandbox__api_dot_v1_dot_daemon__pb2.ResolveHomeResponse.FromString,
+                _registered_method=True)
 
 
 class DaemonServiceServicer:
@@ -67,6 +72,14 @@ class DaemonServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResolveHome(self, request, context):
+        """Tells where a CLI has its home: by a variable of its environment when that is set and not empty, else below the agent home.
+        Errors: configuration/invalid_argument; session/root_symlink, symlink; workspace/outside_roots, unsafe_path.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DaemonServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -79,6 +92,11 @@ def add_DaemonServiceServicer_to_server(servicer, server):
                     servicer.Diagnose,
                     request_deserializer=sandbox__api_dot_v1_dot_daemon__pb2.DiagnoseRequest.FromString,
                     response_serializer=sandbox__api_dot_v1_dot_daemon__pb2.DiagnoseResponse.SerializeToString,
+            ),
+            'ResolveHome': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResolveHome,
+                    request_deserializer=sandbox__api_dot_v1_dot_daemon__pb2.ResolveHomeRequest.FromString,
+                    response_serializer=sandbox__api_dot_v1_dot_daemon__pb2.ResolveHomeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -136,6 +154,33 @@ class DaemonService:
             '/sandbox_api.v1.DaemonService/Diagnose',
             sandbox__api_dot_v1_dot_daemon__pb2.DiagnoseRequest.SerializeToString,
             sandbox__api_dot_v1_dot_daemon__pb2.DiagnoseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResolveHome(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandbox_api.v1.DaemonService/ResolveHome',
+            sandbox__api_dot_v1_dot_daemon__pb2.ResolveHomeRequest.SerializeToString,
+            sandbox__api_dot_v1_dot_daemon__pb2.ResolveHomeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,14 +41,18 @@ class FileInfo(_message.Message):
     def __init__(self, path: _Optional[bytes] = ..., kind: _Optional[_Union[FileInfo.Kind, str]] = ..., size: _Optional[int] = ..., modified: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ...) -> None: ...
 
 class FindRequest(_message.Message):
-    __slots__ = ("directory", "pattern", "max_files")
+    __slots__ = ("directory", "pattern", "max_files", "contains", "head_bytes")
     DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     PATTERN_FIELD_NUMBER: _ClassVar[int]
     MAX_FILES_FIELD_NUMBER: _ClassVar[int]
+    CONTAINS_FIELD_NUMBER: _ClassVar[int]
+    HEAD_BYTES_FIELD_NUMBER: _ClassVar[int]
     directory: bytes
     pattern: str
     max_files: int
-    def __init__(self, directory: _Optional[bytes] = ..., pattern: _Optional[str] = ..., max_files: _Optional[int] = ...) -> None: ...
+    contains: bytes
+    head_bytes: int
+    def __init__(self, directory: _Optional[bytes] = ..., pattern: _Optional[str] = ..., max_files: _Optional[int] = ..., contains: _Optional[bytes] = ..., head_bytes: _Optional[int] = ...) -> None: ...
 
 class FindResponse(_message.Message):
     __slots__ = ("file",)
@@ -81,14 +85,16 @@ class ReadRequest(_message.Message):
     def __init__(self, path: _Optional[bytes] = ..., offset: _Optional[int] = ..., prefix_sha256: _Optional[bytes] = ..., max_bytes: _Optional[int] = ...) -> None: ...
 
 class ReadResponse(_message.Message):
-    __slots__ = ("header", "chunk", "trailer")
+    __slots__ = ("header", "chunk", "trailer", "grew")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     TRAILER_FIELD_NUMBER: _ClassVar[int]
+    GREW_FIELD_NUMBER: _ClassVar[int]
     header: ReadHeader
     chunk: _payload_pb2.Chunk
     trailer: _payload_pb2.Trailer
-    def __init__(self, header: _Optional[_Union[ReadHeader, _Mapping]] = ..., chunk: _Optional[_Union[_payload_pb2.Chunk, _Mapping]] = ..., trailer: _Optional[_Union[_payload_pb2.Trailer, _Mapping]] = ...) -> None: ...
+    grew: bool
+    def __init__(self, header: _Optional[_Union[ReadHeader, _Mapping]] = ..., chunk: _Optional[_Union[_payload_pb2.Chunk, _Mapping]] = ..., trailer: _Optional[_Union[_payload_pb2.Trailer, _Mapping]] = ..., grew: _Optional[bool] = ...) -> None: ...
 
 class ReadHeader(_message.Message):
     __slots__ = ("file",)
