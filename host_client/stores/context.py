@@ -32,6 +32,7 @@ class ConversationContext:
         force: Restore even when a running process has the session open.
         skip_links: Leave symbolic links out of a capture, named in the record, instead of refusing them.
         follow_root_link: Accept a CLI home that is itself a symbolic link.
+        allow_empty: Capture a transcript in which nothing was said yet, instead of refusing it.
         retries: How often a capture starts again when the session changed while it was read.
         progress: Told at most ten times a second.
     """
@@ -46,6 +47,7 @@ class ConversationContext:
     force: bool = False
     skip_links: bool = False
     follow_root_link: bool = False
+    allow_empty: bool = False
     retries: int = 0
     progress: Callable[[Progress], None] | None = None
 

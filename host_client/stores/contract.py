@@ -17,6 +17,23 @@ if TYPE_CHECKING:
     from host_client.stores.context import ConversationContext
 
 
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something a caller should know about an operation that succeeded.
+
+    Attributes:
+        reason: Stable machine word; `docs/errors.md` lists them.
+        message: One sentence for people, without a final stop.
+        path: The file it is about, escaped for printing; empty: none.
+        offset: Where in the file, in bytes; None: nowhere in particular.
+    """
+
+    reason: str
+    message: str
+    path: str = ""
+    offset: int | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConversationRecord:
     """A conversation that is kept on the host, verified.
@@ -25,7 +42,7 @@ class ConversationRecord:
         format: Its format.
         conversation_id: Its id.
         path: Its file on the host.
-        digest: SHA-256 of the whole content, in hex: the bundle digest.
+        digest: SHA-256 of the whole content, in hex: the bundle digest, of files as they are on the host.
         files_count: Files of the session.
         bytes_count: Sum of their sizes.
         source: Path of the session in the sandbox it was captured from.
@@ -36,6 +53,7 @@ class ConversationRecord:
         in_use_pid: Process that had the session open during the capture; 0: none is known.
         unchanged: The file on the host had that content already and was left as it was.
         reference: Where an archive keeps it; None: in no archive.
+        notices: What else should be known, such as a torn last line.
     """
 
     format: str
@@ -52,6 +70,7 @@ class ConversationRecord:
     in_use_pid: int = 0
     unchanged: bool = False
     reference: None = None
+    notices: Sequence[Notice] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +80,7 @@ class RestoreOutcome:
     Attributes:
         format: Its format.
         conversation_id: Its id, by which the CLI resumes it.
-        target: The session directory.
+        target: The session directory, or the main transcript.
         unchanged: It was there already, byte for byte; nothing was changed.
         recovery: Name of what was replaced, in the recovery folder of the CLI home; empty when nothing was.
         digest: Bundle digest of what is in place, after relocation, in hex.
@@ -71,6 +90,7 @@ class RestoreOutcome:
         relocated: Files that relocation changed, printable, at most 100.
         not_atomic: For a moment no session was in place, since the file system cannot exchange directories.
         duration_seconds: What the restore took.
+        notices: What else should be known, such as a companion that is not on the host.
     """
 
     format: str
@@ -85,6 +105,7 @@ class RestoreOutcome:
     relocated: Sequence[str]
     not_atomic: bool
     duration_seconds: float
+    notices: Sequence[Notice] = ()
 
 
 class ConversationStore(Protocol):

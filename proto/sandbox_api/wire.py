@@ -19,9 +19,10 @@ from sandbox_api.errors import (
     SessionError,
 )
 from sandbox_api.limits import Limits
+from sandbox_api.lock import MAX_SIGNS_COUNT, LockSign
 from sandbox_api.manifest import Entry
 from sandbox_api.profile import Profile
-from sandbox_api.v1 import bundle_pb2, error_pb2, payload_pb2
+from sandbox_api.v1 import bundle_pb2, error_pb2, payload_pb2, transcript_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -250,6 +251,30 @@ def pack_limits(limits: Limits | None) -> bundle_pb2.BundleLimits:
 def unpack_limits(message: bundle_pb2.BundleLimits, own: Limits) -> Limits:
     """Return the smaller of the caller's limits and our own."""
     return own.smaller(Limits(message.max_bytes or own.max_bytes, message.max_files or own.max_files))
+
+
+def pack_locks(signs: Iterable[LockSign]) -> list[transcript_pb2.LockSign]:
+    """Return the wire form of the signs of an open conversation."""
+    return [
+        transcript_pb2.LockSign(
+            directory=sign.directory.encode("utf-8", "surrogateescape"), pattern=sign.pattern, contains=sign.contains
+        )
+        for sign in signs
+    ]
+
+
+def unpack_locks(messages: Sequence[transcript_pb2.LockSign]) -> list[LockSign]:
+    """Return what `pack_locks` packed.
+
+    Raises:
+        ConfigurationError: `invalid_argument`.
+    """
+    if len(messages) > MAX_SIGNS_COUNT:
+        raise ConfigurationError("invalid_argument", f"more than {MAX_SIGNS_COUNT} signs are to be looked for")
+    return [
+        LockSign(message.directory.decode("utf-8", "surrogateescape"), message.pattern, message.contains)
+        for message in messages
+    ]
 
 
 def pack_profile(profile: Profile) -> bundle_pb2.Profile:

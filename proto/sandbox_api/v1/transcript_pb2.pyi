@@ -21,18 +21,18 @@ class LockSign(_message.Message):
     def __init__(self, directory: _Optional[bytes] = ..., pattern: _Optional[str] = ..., contains: _Optional[bytes] = ...) -> None: ...
 
 class TranscriptRestoreRequest(_message.Message):
-    __slots__ = ("header", "file", "chunk", "trailer", "commit")
+    __slots__ = ("header", "chunk", "trailer", "file", "commit")
     HEADER_FIELD_NUMBER: _ClassVar[int]
-    FILE_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     TRAILER_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     header: TranscriptRestoreHeader
-    file: TranscriptFile
     chunk: _payload_pb2.Chunk
     trailer: _payload_pb2.Trailer
+    file: TranscriptFile
     commit: TranscriptCommit
-    def __init__(self, header: _Optional[_Union[TranscriptRestoreHeader, _Mapping]] = ..., file: _Optional[_Union[TranscriptFile, _Mapping]] = ..., chunk: _Optional[_Union[_payload_pb2.Chunk, _Mapping]] = ..., trailer: _Optional[_Union[_payload_pb2.Trailer, _Mapping]] = ..., commit: _Optional[_Union[TranscriptCommit, _Mapping]] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[TranscriptRestoreHeader, _Mapping]] = ..., chunk: _Optional[_Union[_payload_pb2.Chunk, _Mapping]] = ..., trailer: _Optional[_Union[_payload_pb2.Trailer, _Mapping]] = ..., file: _Optional[_Union[TranscriptFile, _Mapping]] = ..., commit: _Optional[_Union[TranscriptCommit, _Mapping]] = ...) -> None: ...
 
 class TranscriptRestoreHeader(_message.Message):
     __slots__ = ("home", "format", "id", "durability", "owner", "force", "locks", "expected_bytes")
