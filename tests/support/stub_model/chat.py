@@ -32,14 +32,14 @@ def whole(request: Request, said: str | Call) -> dict[str, Any]:
     return {**_head(request), "object": "chat.completion", "choices": [choice], "usage": _USAGE}
 
 
-def pieces(request: Request, said: str | Call) -> Iterator[str]:
-    """Word an answer as the data of server-sent events."""
+def pieces(request: Request, said: str | Call) -> Iterator[tuple[str, str]]:
+    """Word an answer as server-sent events, data without names."""
     head = {**_head(request), "object": "chat.completion.chunk"}
     delta = {"role": "assistant", **_said(said)}
-    yield json.dumps({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
-    yield json.dumps({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": _reason(said)}]})
-    yield json.dumps({**head, "choices": [], "usage": _USAGE})
-    yield "[DONE]"
+    yield "", json.dumps({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+    yield "", json.dumps({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": _reason(said)}]})
+    yield "", json.dumps({**head, "choices": [], "usage": _USAGE})
+    yield "", "[DONE]"
 
 
 def _text(content: object) -> str:

@@ -1,21 +1,27 @@
 """What a request says and what is answered to it, in no API's words.
 
-The answer is made from the request alone, so it shows what history the CLI sent. A user text that holds `RUN{command}`
-is answered by a call of the shell tool first; when the tool's result has come, or in any other case, by a text:
+The answer is made from the request alone, so it shows what history the CLI sent. It is a text:
 
     I was told 2 things: first text | second text. Tools answered 1 times.
+
+A user text may order tools first, each once; they are called in the order of the orders, those that are not on offer
+are passed over:
+
+    RUN{command}         the shell tool
+    DELEGATE{task}       the tool that has another agent do a task, to its end
+    TELL{agent: words}   the tool that goes on with such an agent, which is named by its id
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-SHELL_TOOLS = ("bash", "Bash")
-"""The shell tool of Copilot and of Kimi Code."""
+WAIT_MILLISECONDS = 30_000
 
-_COMMAND = re.compile(r"RUN\{([^{}]*)\}")
+_ORDER = re.compile(r"(RUN|DELEGATE|TELL)\{([^{}]*)\}")
 _WRAPPED = re.compile(r"<([A-Za-z][\w-]*)[^<>]*>.*?</\1>", re.DOTALL)
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Message(NamedTuple):
@@ -31,7 +37,7 @@ class Request:
 
     Attributes:
         messages: In the order of the request.
-        tools: JSON schema of the arguments of each tool on offer, by name.
+        tools: JSON schema of the arguments of each tool on offer, by name; `group.name` when it is one of a group.
         model: Name of the model that is asked for.
         is_stream: Whether the answer is wanted piece by piece.
     """
@@ -56,28 +62,64 @@ def said_by_user(messages: Sequence[Message]) -> list[str]:
 
 
 def answer(request: Request) -> str | Call:
-    """Call the shell tool when the newest user text wants it and it has not run yet; else repeat what was said."""
+    """Call the next tool that the newest user text orders and that has not run yet; else repeat what was said."""
     texts = said_by_user(request.messages)
     newest = texts[-1] if texts else ""
-    wanted = _COMMAND.search(newest)
-    tool = next((name for name in SHELL_TOOLS if name in request.tools), None)
-    if wanted and tool and not _has_run(request.messages, newest):
-        return Call(tool, _arguments(request.tools[tool], wanted[1]))
-    results = sum(message.role == "tool" for message in request.messages)
-    return f"I was told {len(texts)} things: {' | '.join(texts)}. Tools answered {results} times."
+    results = _results_since(request.messages, newest)
+    due = [call for order in _ORDER.finditer(newest) for call in _calls(order[1], order[2], results)]
+    offered = [call for call in due if call.tool in request.tools]
+    if len(results) < len(offered):
+        tool, arguments = offered[len(results)]
+        return Call(tool, _complete(arguments, request.tools[tool]))
+    count = sum(message.role == "tool" for message in request.messages)
+    return f"I was told {len(texts)} things: {' | '.join(texts)}. Tools answered {count} times."
 
 
-def _has_run(messages: Sequence[Message], newest: str) -> bool:
-    """Tell whether a tool has answered since the newest user text."""
+def _results_since(messages: Sequence[Message], newest: str) -> list[str]:
+    """List what tools have answered since the newest user text."""
+    results: list[str] = []
     for message in reversed(messages):
         if message.role == "tool":
-            return True
+            results.insert(0, message.text)
         if message.role == "user" and newest in message.text:
-            return False
-    return False
+            break
+    return results
 
 
-def _arguments(schema: Mapping[str, Any], command: str) -> dict[str, Any]:
-    """Fill in the command, and a text for every other argument that the tool insists on."""
-    others = {name: "a stub's wish" for name in schema.get("required", ()) if name != "command"}
-    return {"command": command, **others}
+def _calls(order: str, words: str, results: Sequence[str]) -> Iterator[Call]:
+    """Give what carries out an order in each CLI; a CLI offers the tools of one."""
+    calls: Mapping[str, Callable[[str, Sequence[str]], Iterator[Call]]]
+    calls = {"RUN": _run, "DELEGATE": _delegate, "TELL": _tell}
+    return calls[order](words, results)
+
+
+def _run(command: str, _: Sequence[str]) -> Iterator[Call]:
+    yield Call("bash", {"command": command})  # Copilot
+    yield Call("Bash", {"command": command})  # Kimi Code, Claude Code
+    yield Call("exec_command", {"cmd": command})  # Codex
+
+
+def _delegate(task: str, results: Sequence[str]) -> Iterator[Call]:
+    # Claude Code; without the last argument the agent is still at work when the turn ends.
+    yield Call("Agent", {"prompt": task, "run_in_background": False})
+    # Codex tells the id of the agent as the result of the first call.
+    yield Call("multi_agent_v1.spawn_agent", {"message": task})
+    yield _wait(next(iter(_UUID.findall(" ".join(results))), "nobody"))
+
+
+def _tell(words: str, _: Sequence[str]) -> Iterator[Call]:
+    agent, _colon, message = words.partition(": ")
+    yield Call("SendMessage", {"to": agent, "message": message})  # Claude Code
+    yield Call("multi_agent_v1.resume_agent", {"id": agent})  # Codex
+    yield Call("multi_agent_v1.send_input", {"target": agent, "message": message})
+    yield _wait(agent)
+
+
+def _wait(agent: str) -> Call:
+    return Call("multi_agent_v1.wait_agent", {"targets": [agent], "timeout_ms": WAIT_MILLISECONDS})
+
+
+def _complete(arguments: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Add a text for every other argument that the tool insists on."""
+    others = {name: "a stub's wish" for name in schema.get("required", ()) if name not in arguments}
+    return {**arguments, **others}

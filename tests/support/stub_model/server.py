@@ -9,11 +9,14 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Self
 
-from support.stub_model import chat
+from support.stub_model import chat, message, response
 from support.stub_model.conversation import Request, answer
 
-APIS: Mapping[str, ModuleType] = {"/chat/completions": chat}
+APIS: Mapping[str, ModuleType] = {"/chat/completions": chat, "/messages": message, "/responses": response}
 """Module of each API, by the end of its path: `read`, `whole` and `pieces`."""
+
+COUNT = "/messages/count_tokens"
+"""Path of Anthropic's count of what a request would cost, which puts no question to the model."""
 
 
 class StubModel:
@@ -75,6 +78,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"null")
         self.server.record({"method": "POST", "path": self.path, "body": body})
+        if _ends(self.path, COUNT):
+            self._reply({"input_tokens": 100}, HTTPStatus.OK)
+            return
         api = _api(self.path)
         if api is None:
             self._reply({"error": {"message": f"the stub does not speak {self.path}"}}, HTTPStatus.NOT_FOUND)
@@ -85,8 +91,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(api.whole(request, said), HTTPStatus.OK)
             return
         self._begin(HTTPStatus.OK, "text/event-stream")
-        for piece in api.pieces(request, said):
-            self.wfile.write(f"data: {piece}\n\n".encode())
+        for name, data in api.pieces(request, said):
+            event = f"event: {name}\n" if name else ""
+            self.wfile.write(f"{event}data: {data}\n\n".encode())
 
     def _reply(self, content: Mapping[str, Any], status: HTTPStatus) -> None:
         self._begin(status, "application/json")
@@ -100,5 +107,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _api(path: str) -> ModuleType | None:
-    plain = path.split("?", maxsplit=1)[0]
-    return next((api for end, api in APIS.items() if plain.endswith(end)), None)
+    return next((api for end, api in APIS.items() if _ends(path, end)), None)
+
+
+def _ends(path: str, end: str) -> bool:
+    return path.split("?", maxsplit=1)[0].endswith(end)
