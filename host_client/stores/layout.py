@@ -48,6 +48,9 @@ class ConversationFiles(Protocol):
             contains: Only files with this in their first 64 KiB, as they lie on the disk.
         """
 
+    async def exists(self, path: PurePosixPath) -> bool:
+        """Tell whether a regular file is there; it is not opened."""
+
     async def first_line(self, path: PurePosixPath) -> bytes:
         """Return the first line without its newline, at most 1 MiB of it; of a `.zst` file that of its content.
 
