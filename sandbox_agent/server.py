@@ -24,9 +24,19 @@ from sandbox_agent.listen import Address, SocketClaim, read_address
 from sandbox_agent.services.bundle import BundleService
 from sandbox_agent.services.daemon import DaemonService
 from sandbox_agent.services.file import FileService
+from sandbox_agent.services.transcript import TranscriptService
 from sandbox_api.errors import ConfigurationError, OutpostError, printable
 from sandbox_api.limits import MAX_MESSAGE_BYTES
-from sandbox_api.v1 import bundle_pb2, bundle_pb2_grpc, daemon_pb2, daemon_pb2_grpc, file_pb2, file_pb2_grpc
+from sandbox_api.v1 import (
+    bundle_pb2,
+    bundle_pb2_grpc,
+    daemon_pb2,
+    daemon_pb2_grpc,
+    file_pb2,
+    file_pb2_grpc,
+    transcript_pb2,
+    transcript_pb2_grpc,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +64,7 @@ _SERVICE_NAMES = tuple(
         (bundle_pb2, "BundleService"),
         (daemon_pb2, "DaemonService"),
         (file_pb2, "FileService"),
+        (transcript_pb2, "TranscriptService"),
     )
 )
 
@@ -140,6 +151,7 @@ def _add_services(server: grpc.aio.Server, sandbox: Sandbox, executor: ThreadPoo
     bundle_pb2_grpc.add_BundleServiceServicer_to_server(BundleService(sandbox, executor), server)  # type: ignore[no-untyped-call]
     daemon_pb2_grpc.add_DaemonServiceServicer_to_server(DaemonService(sandbox, executor), server)  # type: ignore[no-untyped-call]
     file_pb2_grpc.add_FileServiceServicer_to_server(FileService(sandbox, executor), server)  # type: ignore[no-untyped-call]
+    transcript_pb2_grpc.add_TranscriptServiceServicer_to_server(TranscriptService(sandbox, executor), server)  # type: ignore[no-untyped-call]
     status = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     reflection.enable_server_reflection((*_SERVICE_NAMES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)

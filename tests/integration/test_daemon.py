@@ -242,6 +242,7 @@ def test_reflection(tmp_path: Path) -> None:
         "sandbox_api.v1.BundleService",
         "sandbox_api.v1.DaemonService",
         "sandbox_api.v1.FileService",
+        "sandbox_api.v1.TranscriptService",
     }
     assert file.file_descriptor_response.file_descriptor_proto
 

@@ -1,0 +1,67 @@
+"""TranscriptService: conversations that are files among those of others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sandbox_api.errors import UnavailableError
+from sandbox_api.v1 import transcript_pb2, transcript_pb2_grpc
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    import grpc
+
+    from sandbox_agent.core.sandbox import Sandbox
+
+    Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class TranscriptService(transcript_pb2_grpc.TranscriptServiceServicer):
+    """The service of `v1/transcript.proto`, which says what each call does."""
+
+    def __init__(self, sandbox: Sandbox, executor: Executor) -> None:
+        self._sandbox = sandbox
+        self._executor = executor
+
+    async def Restore(  # noqa: N802, D102
+        self,
+        request_iterator: object,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> transcript_pb2.TranscriptRestoreResponse:
+        raise _unsupported()
+
+    async def Follow(self, request: transcript_pb2.FollowRequest, context: Context) -> None:  # noqa: N802, D102, ARG002
+        raise _unsupported()
+
+    async def FindHolders(  # noqa: N802, D102
+        self,
+        request: transcript_pb2.FindHoldersRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> transcript_pb2.FindHoldersResponse:
+        raise _unsupported()
+
+    async def ListRecovery(  # noqa: N802, D102
+        self,
+        request: transcript_pb2.TranscriptRecoveryRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> None:
+        raise _unsupported()
+
+    async def UndoRestore(  # noqa: N802, D102
+        self,
+        request: transcript_pb2.TranscriptUndoRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> transcript_pb2.TranscriptUndoResponse:
+        raise _unsupported()
+
+    async def PruneRecovery(  # noqa: N802, D102
+        self,
+        request: transcript_pb2.TranscriptPruneRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> transcript_pb2.TranscriptPruneResponse:
+        raise _unsupported()
+
+
+def _unsupported() -> UnavailableError:
+    return UnavailableError("unsupported", "this daemon does not know the call")
