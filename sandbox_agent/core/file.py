@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING
 
 from sandbox_agent.core.paths import LinkError
 from sandbox_api.errors import ConfigurationError, LimitError, WorkspaceError, printable
-from sandbox_api.limits import MAX_DEPTH_COUNT
+from sandbox_api.limits import MAX_DEPTH_COUNT, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from sandbox_agent.core.paths import Directory, Roots
+
+MAX_HEAD_BYTES = MIB
+_HEAD_BYTES = 64 << 10
+_HEADS_COUNT = 64
+"""Heads that are read between two signs of life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,9 @@ def stat_file(roots: Roots, path: bytes) -> Info:
     return info_of(root.join(relative), root.stat(relative))
 
 
-def find_files(roots: Roots, directory: bytes, pattern: str, max_files: int) -> Iterator[list[Info]]:
+def find_files(
+    roots: Roots, directory: bytes, pattern: str, max_files: int, *, contains: bytes = b"", head_bytes: int = 0
+) -> Iterator[list[Info]]:
     """Find the regular files below a directory whose name a glob matches.
 
     Yields lists whose files, one list after the other, are ordered by path; one list for each directory at least, also
@@ -64,27 +71,45 @@ def find_files(roots: Roots, directory: bytes, pattern: str, max_files: int) -> 
         directory: Absolute path to start at; nothing there: no files.
         pattern: `*`, `?` and `[...]` on the file name.
         max_files: Most results.
+        contains: Only files that have this among their first bytes; empty: any content.
+        head_bytes: How many of them are read, at most `MAX_HEAD_BYTES`; 0: 64 KiB.
 
     Raises:
-        ConfigurationError: `invalid_argument`: the pattern is empty or has a slash.
-        WorkspaceError: `unsafe_path`, `outside_roots`, `access`.
+        ConfigurationError: `invalid_argument`: the pattern is empty or has a slash; `head_bytes` is too large, or too
+            small for `contains`.
+        WorkspaceError: `unsafe_path`, `outside_roots`, `access`, also when a head cannot be read.
         LimitError: `max_files`, `max_depth`.
     """
-    if not pattern or "/" in pattern or "\0" in pattern:
+    search = _Search(name_matcher(pattern), max_files, contains, head_bytes or _HEAD_BYTES)
+    if not len(contains) <= search.head_bytes <= MAX_HEAD_BYTES:
         raise ConfigurationError(
-            "invalid_argument", f"'{printable(pattern)}' is not a glob on a file name", hint="write one such as *.jsonl"
+            "invalid_argument",
+            f"{len(contains)} bytes cannot be looked for in the first {search.head_bytes} of a file",
+            hint=f"look at up to {MAX_HEAD_BYTES} bytes",
         )
-    matcher = re.compile(fnmatch.translate(pattern))
     try:
         start = roots.directory(directory)
     except FileNotFoundError:
         return
     left_count = max_files
-    for found in _walk(start, _Search(matcher, max_files), 0):
+    for found in _walk(start, search, 0):
         left_count -= len(found)
         if left_count < 0:
             raise _too_many(directory, max_files)
         yield found
+
+
+def name_matcher(pattern: str) -> re.Pattern[str]:
+    """Compile a glob on a file name, to be used with `fullmatch`.
+
+    Raises:
+        ConfigurationError: `invalid_argument`: it is empty or has a slash.
+    """
+    if not pattern or "/" in pattern or "\0" in pattern:
+        raise ConfigurationError(
+            "invalid_argument", f"'{printable(pattern)}' is not a glob on a file name", hint="write one such as *.jsonl"
+        )
+    return re.compile(fnmatch.translate(pattern))
 
 
 def remove_file(roots: Roots, path: bytes) -> None:
@@ -143,6 +168,8 @@ class _Search:
 
     matcher: re.Pattern[str]
     max_files: int
+    contains: bytes
+    head_bytes: int
 
 
 def _walk(held: Directory, search: _Search, depth: int) -> Iterator[list[Info]]:
@@ -155,7 +182,7 @@ def _walk(held: Directory, search: _Search, depth: int) -> Iterator[list[Info]]:
                 hint="start further down",
             )
         found: list[Info] = []
-        for name in _in_path_order(held, search):
+        for name in (yield from _in_path_order(held, search)):
             if not name.endswith(b"/"):
                 if (info := _file(held, name)) is not None:
                     found.append(info)
@@ -170,23 +197,54 @@ def _walk(held: Directory, search: _Search, depth: int) -> Iterator[list[Info]]:
         yield found
 
 
-def _in_path_order(held: Directory, search: _Search) -> list[bytes]:
+def _in_path_order(held: Directory, search: _Search) -> Generator[list[Info], None, list[bytes]]:
     """Return the directories, with a slash, and the matching files: sorted so, as the paths below them are.
 
-    What does not match is not remembered: a directory may hold millions of files.
+    What does not match is not remembered: a directory may hold millions of files. Yields signs of life only.
     """
     names: list[bytes] = []
     left_count = search.max_files
+    heads_count = 0
     with os.scandir(held.fd) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 names.append(os.fsencode(entry.name) + b"/")
             elif search.matcher.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
-                names.append(os.fsencode(entry.name))
+                name = os.fsencode(entry.name)
+                if search.contains:
+                    heads_count += 1
+                    if heads_count % _HEADS_COUNT == 0:
+                        yield []
+                    if search.contains not in read_head(held, name, search.head_bytes):
+                        continue
+                names.append(name)
                 left_count -= 1
                 if left_count < 0:
                     raise _too_many(held.path, search.max_files)
     return sorted(names)
+
+
+def read_head(held: Directory, name: bytes, max_bytes: int) -> bytes:
+    """Return the first bytes of a regular file; none when there is no such file, or no longer.
+
+    Raises:
+        OSError: it is there and cannot be read.
+    """
+    try:
+        fd = held.file(name)
+    except (FileNotFoundError, LinkError):
+        return b""
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return b""
+        head = b""
+        while len(head) < max_bytes and (data := os.read(fd, max_bytes - len(head))):
+            head += data
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, held.join(name)) from None
+    finally:
+        os.close(fd)
+    return head
 
 
 def _too_many(directory: bytes, max_files: int) -> LimitError:

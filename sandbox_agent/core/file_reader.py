@@ -31,6 +31,9 @@ class FileReader:
         prefix_sha256: SHA-256 of what lies before `offset`; empty: not checked.
         max_bytes: Most bytes to read; 0: to the end.
 
+    Attributes:
+        grew: Once `pieces` has ended: whether the file is larger than it was when it was opened.
+
     Raises:
         WorkspaceError: on entering: `unsafe_path`, `outside_roots`, `not_a_file`.
         SessionError: on entering: `digest_mismatch`: what lies before `offset` is something else.
@@ -46,6 +49,7 @@ class FileReader:
         self._max_bytes = max_bytes
         self._digest = hashlib.sha256()
         self._fd = -1
+        self.grew = False
 
     def __enter__(self) -> Self:
         root, relative = self._roots.locate(self._path)
@@ -127,6 +131,7 @@ class FileReader:
             raise self._changed("was removed") from None
         if not os.path.samestat(in_place, now):
             raise self._changed("was replaced")
+        self.grew = now.st_size > self._opened.st_size
 
     def _changed(self, what: str) -> WorkspaceError:
         return WorkspaceError(

@@ -43,7 +43,14 @@ class FileService(file_pb2_grpc.FileServiceServicer):
     async def Find(self, request: file_pb2.FindRequest, context: Context) -> None:  # noqa: N802, D102
         own = self._sandbox.limits.max_files
         max_files = min(request.max_files or own, own)
-        found = find_files(self._sandbox.roots, request.directory, request.pattern, max_files)
+        found = find_files(
+            self._sandbox.roots,
+            request.directory,
+            request.pattern,
+            max_files,
+            contains=request.contains,
+            head_bytes=request.head_bytes,
+        )
         async with Worker(self._executor) as worker:
             await send(context, worker, _find_parts(found))
 
@@ -101,7 +108,8 @@ def _read_parts(reader: FileReader) -> Iterator[list[file_pb2.ReadResponse | byt
             yield [chunk_message(offset, parts)]
     for offset, parts in batcher.rest():
         yield [chunk_message(offset, parts)]
-    yield [file_pb2.ReadResponse(trailer=payload_pb2.Trailer(size=batcher.size, sha256=reader.sha256))]
+    trailer = payload_pb2.Trailer(size=batcher.size, sha256=reader.sha256)
+    yield [file_pb2.ReadResponse(trailer=trailer, grew=reader.grew)]
 
 
 def _pack_info(info: Info) -> file_pb2.FileInfo:

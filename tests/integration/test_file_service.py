@@ -115,6 +115,32 @@ def test_stat_find_remove(files: file_pb2_grpc.FileServiceStub, folder: Path) ->
         files.Stat(file_pb2.StatRequest(path=os.fsencode(folder / "b.jsonl")), timeout=_SECONDS)
 
 
+def test_find_by_content(files: file_pb2_grpc.FileServiceStub, folder: Path) -> None:
+    """Only files whose first bytes have what is looked for are told."""
+    for name in ("a", "b", "c"):
+        (folder / name).write_text(f"..{name}")
+    request = file_pb2.FindRequest(directory=os.fsencode(folder), pattern="*", contains=b"b")
+    assert [message.file.path for message in files.Find(request, timeout=_SECONDS)] == [os.fsencode(folder / "b")]
+    request.head_bytes = 2
+    assert list(files.Find(request, timeout=_SECONDS)) == []
+
+
+def test_read_tells_growth(files: file_pb2_grpc.FileServiceStub, folder: Path) -> None:
+    """A file that grew while it was read is told so with the trailer, and nothing that was added is sent."""
+    content = os.urandom(40 * _CHUNK_BYTES)
+    (folder / "file").write_bytes(content)
+    answers = files.Read(file_pb2.ReadRequest(path=os.fsencode(folder / "file")), timeout=_SECONDS)
+    first = next(answers)  # more is to come than is on its way
+    with (folder / "file").open("ab") as growing:
+        growing.write(b"more")
+    *chunks, last = answers
+    assert (first.header.file.size, last.trailer.size) == (len(content), len(content))
+    assert last.grew
+    assert not any(message.grew for message in (first, *chunks))
+    *_, last = files.Read(file_pb2.ReadRequest(path=os.fsencode(folder / "file")), timeout=_SECONDS)
+    assert (last.trailer.size, last.grew) == (len(content) + 4, False)
+
+
 def test_find_limit_is_the_smaller(files: file_pb2_grpc.FileServiceStub, folder: Path) -> None:
     """The daemon's limit of files holds also where the caller wishes for more."""
     for number in range(51):

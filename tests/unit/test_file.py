@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import tracemalloc
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sandbox_agent.core.file import find_files, remove_file, stat_file
+from sandbox_agent.core.file import MAX_HEAD_BYTES, find_files, remove_file, stat_file
 from sandbox_agent.core.paths import LinkError, Roots
 from sandbox_api.errors import ConfigurationError, LimitError, WorkspaceError
 from support.special import make_special
@@ -103,8 +103,9 @@ def test_remove_refuses_links_and_roots(roots: Roots, root: Path) -> None:
     assert sorted(path.name for path in root.iterdir()) == ["file", "link"]
 
 
-def _found(roots: Roots, directory: Path, pattern: str, max_files: int = 100) -> list[str]:
-    paths = [info.path for infos in find_files(roots, os.fsencode(directory), pattern, max_files) for info in infos]
+def _found(roots: Roots, directory: Path, pattern: str, max_files: int = 100, **head: Any) -> list[str]:
+    found = find_files(roots, os.fsencode(directory), pattern, max_files, **head)
+    paths = [info.path for infos in found for info in infos]
     return [os.fsdecode(os.path.relpath(path, os.fsencode(directory))) for path in paths]
 
 
@@ -192,3 +193,62 @@ def test_find_can_be_left_at_any_directory(roots: Roots, root: Path) -> None:
         (root / str(number)).mkdir()
     parts = find_files(roots, os.fsencode(root), "*", 1)
     assert sum(1 for infos in parts if infos == []) >= 10
+
+
+def test_find_by_content(roots: Roots, root: Path) -> None:
+    """Only files that have the bytes within their head are found, and only they count against the limit."""
+    for name, content in (("a", b"..needle"), ("b", b"...needle"), ("c", b"other"), ("d", b""), ("e/f", b"needle\n")):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(content)
+    assert _found(roots, root, "*", 2, contains=b"needle", head_bytes=8) == ["a", "e/f"]
+    with pytest.raises(LimitError, match="max_files"):
+        _found(roots, root, "*", 2, contains=b"needle", head_bytes=9)
+    assert _found(roots, root, "[bc]", contains=b"needle") == ["b"]
+
+
+def test_find_by_content_looks_at_64_kib_by_default(roots: Roots, root: Path) -> None:
+    """What lies behind is not looked at."""
+    (root / "within").write_bytes(bytes((64 << 10) - 1) + b"x")
+    (root / "behind").write_bytes(bytes(64 << 10) + b"x")
+    assert _found(roots, root, "*", contains=b"x") == ["within"]
+    assert _found(roots, root, "*", contains=b"x", head_bytes=MAX_HEAD_BYTES) == ["behind", "within"]
+
+
+@pytest.mark.parametrize(
+    ("contains", "head_bytes"), [(b"", MAX_HEAD_BYTES + 1), (b"12345", 4), (bytes((64 << 10) + 1), 0)]
+)
+def test_find_refuses_heads(roots: Roots, root: Path, contains: bytes, head_bytes: int) -> None:
+    """More than the most, and a head too small to have what is looked for, are mistakes."""
+    with pytest.raises(ConfigurationError, match="invalid_argument"):
+        _found(roots, root, "*", contains=contains, head_bytes=head_bytes)
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "directory", "gone"])
+def test_find_by_content_passes_over_what_became_something_else(
+    roots: Roots, root: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A file swapped between the listing and the open is neither followed nor waited for."""
+    (root.parent / "secret").write_bytes(b"needle")
+    for name in ("a", "b"):
+        (root / name).write_bytes(b"needle")
+    opened = os.open
+
+    def swapping(path: Any, *arguments: Any, **keywords: Any) -> int:
+        if path == b"a" and (root / "a").is_file() and not (root / "a").is_symlink():
+            (root / "a").unlink()
+            if kind == "link":
+                (root / "a").symlink_to(root.parent / "secret")
+            elif kind != "gone":
+                make_special(root / "a", kind)
+        return opened(path, *arguments, **keywords)
+
+    monkeypatch.setattr(os, "open", swapping)
+    assert _found(roots, root, "*", contains=b"needle") == ["b"]
+
+
+def test_find_by_content_gives_signs_of_life(roots: Roots, root: Path) -> None:
+    """A cancel is not stuck in a directory of many files either."""
+    for number in range(300):
+        (root / str(number)).touch()
+    parts = find_files(roots, os.fsencode(root), "*", 1, contains=b"x")
+    assert sum(1 for infos in parts if infos == []) > 4

@@ -122,6 +122,15 @@ def test_read_ends_at_the_size_of_the_open(roots: Roots, root: Path) -> None:
         with (root / "file").open("ab") as growing:
             growing.write(b"new")
         assert b"".join(reader.pieces()) == b"old"
+        assert reader.grew
+
+
+def test_read_of_a_file_that_does_not_grow(roots: Roots, root: Path) -> None:
+    """A file that is read in part has not grown for that."""
+    (root / "file").write_bytes(b"0123456789")
+    with FileReader(roots, os.fsencode(root / "file"), offset=2, prefix_sha256=b"", max_bytes=3) as reader:
+        assert b"".join(reader.pieces()) == b"234"
+        assert not reader.grew
 
 
 @pytest.mark.parametrize("change", ["truncate before", "truncate after", "rewrite", "replace", "remove"])
