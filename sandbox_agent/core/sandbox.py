@@ -40,6 +40,23 @@ class Sandbox:
 
 
 @dataclass(frozen=True, slots=True)
+class CliHome:
+    """What names the home of a CLI.
+
+    Attributes:
+        variable: Variable of the CLI's environment that names it when it is set to something; empty: none does.
+        directory: Where it lies below the agent home otherwise; empty: it is the agent home.
+        variables: Environment of the CLI where it differs from the daemon's own.
+        follow_root_link: Accept a home that is itself a symbolic link.
+    """
+
+    variable: str
+    directory: str
+    variables: Mapping[str, str]
+    follow_root_link: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """What a bundle call names: a format and one of its sessions, as the CLI with these variables would find it.
 
@@ -54,3 +71,9 @@ class Place:
     conversation_id: str
     variables: Mapping[str, str]
     follow_root_link: bool = False
+
+    @property
+    def cli_home(self) -> CliHome:
+        """The home that the sessions lie in."""
+        profile = self.profile
+        return CliHome(profile.root_variable, profile.root_directory, self.variables, self.follow_root_link)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from sandbox_agent.core.liveness import in_use_pid
 from sandbox_agent.core.paths import LinkError, check_absolute
 from sandbox_agent.errors import from_os
-from sandbox_api.errors import Offender, SessionError, printable
-from sandbox_api.names import CONVERSATION_ID, STAGING_PREFIX, check_conversation_id
+from sandbox_api.errors import ConfigurationError, Offender, SessionError, printable
+from sandbox_api.names import CONVERSATION_ID, STAGING_PREFIX, VARIABLE, check_conversation_id, path_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from sandbox_agent.core.paths import Directory
-    from sandbox_agent.core.sandbox import Place, Sandbox
+    from sandbox_agent.core.sandbox import CliHome, Place, Sandbox
     from sandbox_api.profile import Profile
 
 
@@ -79,7 +79,7 @@ def open_cli_home(sandbox: Sandbox, place: Place) -> Directory | None:
         WorkspaceError: `unsafe_path`, `outside_roots`, `access`.
     """
     with failures():
-        root, relative = _locate_cli_home(sandbox, place)
+        root, relative = _locate_cli_home(sandbox, place.cli_home)
         try:
             return root.directory(relative)
         except FileNotFoundError:
@@ -99,7 +99,7 @@ def make_cli_home(sandbox: Sandbox, place: Place, owner: tuple[int, int] | None)
         WorkspaceError: `unsafe_path`, `outside_roots`, `access`.
     """
     with failures():
-        root, relative = _locate_cli_home(sandbox, place)
+        root, relative = _locate_cli_home(sandbox, place.cli_home)
         return root.make_directories(relative, owner=owner)
 
 
@@ -178,11 +178,32 @@ def cli_home_path(sandbox: Sandbox, place: Place) -> bytes:
     Raises:
         WorkspaceError: `unsafe_path`: the variable holds no plain absolute path.
     """
-    profile = place.profile
-    name = profile.root_variable
-    value = (place.variables.get(name) or sandbox.environment.get(name)) if name else None
-    default = os.path.join(sandbox.home, profile.root_directory.encode())
-    return check_absolute(os.fsencode(value) if value else default)
+    return _path_of(sandbox, place.cli_home)
+
+
+def resolve_cli_home(sandbox: Sandbox, cli_home: CliHome) -> tuple[bytes, bool]:
+    """Return the absolute path of a CLI home, its own link resolved, and whether a directory is there.
+
+    Raises:
+        ConfigurationError: `invalid_argument`: the name of its variable or directory is none.
+        SessionError: `root_symlink`: it is a link and that is not accepted; `symlink`: a link on the way.
+        WorkspaceError: `unsafe_path`, `outside_roots`, `access`; `not_found`: something else is there.
+    """
+    if cli_home.variable and not VARIABLE.fullmatch(cli_home.variable):
+        raise ConfigurationError("invalid_argument", f"'{printable(cli_home.variable)}' is not a variable's name")
+    if cli_home.directory and (problem := path_problem(cli_home.directory.encode())):
+        raise ConfigurationError(
+            "invalid_argument",
+            f"the CLI home '{printable(cli_home.directory)}' below the agent home {problem}",
+            hint="give a relative path without '..'",
+        )
+    with failures():
+        root, relative = _locate_cli_home(sandbox, cli_home)
+        try:
+            root.directory(relative).close()
+        except FileNotFoundError:
+            return root.join(relative), False
+        return root.join(relative), True
 
 
 def list_sessions(sandbox: Sandbox, place: Place) -> Iterator[Summary]:
@@ -226,9 +247,16 @@ def _modified_ns(session: Directory, path: bytes) -> int | None:
     return status.st_mtime_ns if stat.S_ISREG(status.st_mode) else None
 
 
-def _locate_cli_home(sandbox: Sandbox, place: Place) -> tuple[Directory, bytes]:
+def _path_of(sandbox: Sandbox, cli_home: CliHome) -> bytes:
+    name = cli_home.variable
+    value = (cli_home.variables.get(name) or sandbox.environment.get(name)) if name else None
+    default = os.path.join(sandbox.home, cli_home.directory.encode())
+    return check_absolute(os.fsencode(value) if value else default)
+
+
+def _locate_cli_home(sandbox: Sandbox, cli_home: CliHome) -> tuple[Directory, bytes]:
     """Return the root that holds the CLI home and the path below it; its own link is resolved where accepted."""
-    root, relative = sandbox.roots.locate(cli_home_path(sandbox, place))
+    root, relative = sandbox.roots.locate(_path_of(sandbox, cli_home))
     try:
         is_link = stat.S_ISLNK(root.stat(relative).st_mode)
     except FileNotFoundError:
@@ -236,7 +264,7 @@ def _locate_cli_home(sandbox: Sandbox, place: Place) -> tuple[Directory, bytes]:
     if not is_link:
         return root, relative
     path = root.join(relative)
-    if not place.follow_root_link:
+    if not cli_home.follow_root_link:
         raise SessionError(
             "root_symlink",
             f"the CLI home {printable(path)} is a symbolic link",

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from sandbox_agent import VERSION
 from sandbox_agent.core.capability import capabilities, kernel_release
 from sandbox_agent.core.diagnosis import diagnose
+from sandbox_agent.core.sandbox import CliHome
+from sandbox_agent.core.session import resolve_cli_home
 from sandbox_agent.services.message import timestamp
 from sandbox_agent.services.worker import Worker
 from sandbox_api.v1 import daemon_pb2, daemon_pb2_grpc
@@ -79,3 +81,13 @@ class DaemonService(daemon_pb2_grpc.DaemonServiceServicer):
                 for finding in findings
             ]
         )
+
+    async def ResolveHome(  # noqa: N802, D102
+        self,
+        request: daemon_pb2.ResolveHomeRequest,
+        context: Context,  # noqa: ARG002
+    ) -> daemon_pb2.ResolveHomeResponse:
+        cli_home = CliHome(request.variable, request.directory, dict(request.variables), request.follow_root_link)
+        async with Worker(self._executor) as worker:
+            home, exists = await worker.run(resolve_cli_home, self._sandbox, cli_home)
+        return daemon_pb2.ResolveHomeResponse(home=home, exists=exists)

@@ -103,6 +103,26 @@ def test_diagnose_looks_at_the_daemon(tmp_path: Path) -> None:
     assert all(finding.level and finding.check and finding.message for finding in found.findings)
 
 
+def test_cli_home_is_resolved(tmp_path: Path) -> None:
+    """By a variable of the call, by one of the daemon, or below the agent home, where it need not exist."""
+    with running_daemon(tmp_path, environment={"X_HOME": str(tmp_path / "workspace")}) as daemon:
+        with _channel(daemon.target) as channel:
+            resolve = daemon_pb2_grpc.DaemonServiceStub(channel).ResolveHome
+            (daemon.home / "real").mkdir()
+            (daemon.home / "link").symlink_to("real")
+            requests = [
+                daemon_pb2.ResolveHomeRequest(variable="X_HOME", directory=".x", variables={"X_HOME": "/etc"}),
+                daemon_pb2.ResolveHomeRequest(variable="X_HOME", directory=".x"),
+                daemon_pb2.ResolveHomeRequest(variable="Y_HOME", directory=".x"),
+                daemon_pb2.ResolveHomeRequest(directory="link", follow_root_link=True),
+            ]
+            with fails("workspace", "outside_roots"):
+                resolve(requests[0], timeout=END_SECONDS)
+            answers = [resolve(request, timeout=END_SECONDS) for request in requests[1:]]
+        paths = [daemon.workspace, daemon.home / ".x", daemon.home / "real"]
+        assert [(answer.home, answer.exists) for answer in answers] == [(bytes(path), path.exists()) for path in paths]
+
+
 def test_socket_is_private(tmp_path: Path) -> None:
     """The socket is for its user alone, in a folder for its user alone; the lock goes with the daemon."""
     with running_daemon(tmp_path) as daemon:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandbox_agent.core.session import find_sessions, list_sessions, make_cli_home, only_session, open_cli_home
+from sandbox_agent.core.sandbox import CliHome
+from sandbox_agent.core.session import (
+    find_sessions,
+    list_sessions,
+    make_cli_home,
+    only_session,
+    open_cli_home,
+    resolve_cli_home,
+)
 from sandbox_api.errors import ConfigurationError, SessionError, WorkspaceError
 from support.sandbox import BUCKETED, FLAT, ID, make_session, place, sandbox
 
@@ -72,6 +80,47 @@ def test_cli_home_is_named_by_the_variable(home: Path) -> None:
         assert opened_path(box, variables={"DEMO_HOME": ""}) == os.fsencode(home / "ours")
         assert opened_path(box, variables={"DEMO_HOME": f"{home}//theirs/"}) == os.fsencode(home / "theirs")
         assert opened_path(box, profile=replace(FLAT, root_variable="")) == os.fsencode(home / ".demo")
+
+
+def test_a_cli_home_is_resolved_by_variable_and_directory(home: Path) -> None:
+    """A variable that is set to something wins, the call's before the daemon's; a home need not exist."""
+    (home / "ours").mkdir()
+    with sandbox(home, environment={"X": str(home / "ours")}) as box:
+        resolved = [
+            resolve_cli_home(box, CliHome("X", ".x", {"X": f"{home}//theirs/"})),
+            resolve_cli_home(box, CliHome("X", ".x", {"X": ""})),
+            resolve_cli_home(box, CliHome("Y", ".x/y", {})),
+            resolve_cli_home(box, CliHome("", "", {})),
+        ]
+    paths = [home / "theirs", home / "ours", home / ".x/y", home]
+    assert resolved == [(os.fsencode(path), path.exists()) for path in paths]
+
+
+def test_a_resolved_root_link_is_told_without_the_link(box: Sandbox, home: Path) -> None:
+    """The path that is told can be opened without following anything; an unaccepted link is `root_symlink`."""
+    (home / "real").mkdir()
+    (home / ".demo").symlink_to("real")
+    assert resolve_cli_home(box, CliHome("", ".demo", {}, follow_root_link=True)) == (os.fsencode(home / "real"), True)
+    with pytest.raises(SessionError, match="root_symlink"):
+        resolve_cli_home(box, CliHome("", ".demo", {}))
+    with pytest.raises(SessionError, match="session/symlink"):
+        resolve_cli_home(box, CliHome("", ".demo/below", {}, follow_root_link=True))
+
+
+@pytest.mark.parametrize(("variable", "directory"), [("A B", ".x"), ("", "../x"), ("", "/x"), ("", "a//b")])
+def test_names_of_a_cli_home_are_checked(box: Sandbox, variable: str, directory: str) -> None:
+    """What cannot name a variable, or a directory below the agent home, is a mistake."""
+    with pytest.raises(ConfigurationError, match="invalid_argument"):
+        resolve_cli_home(box, CliHome(variable, directory, {}))
+
+
+def test_a_resolved_home_is_a_directory_in_the_roots(box: Sandbox, home: Path) -> None:
+    """A file in its place and a path outside are refused, not taken for a home to come."""
+    (home / ".x").write_text("")
+    with pytest.raises(WorkspaceError, match="not_found"):
+        resolve_cli_home(box, CliHome("", ".x", {}))
+    with pytest.raises(WorkspaceError, match="outside_roots"):
+        resolve_cli_home(box, CliHome("X", "", {"X": "/etc"}))
 
 
 @pytest.mark.parametrize(
