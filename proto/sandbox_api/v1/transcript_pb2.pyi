@@ -139,14 +139,16 @@ class FollowBegin(_message.Message):
     def __init__(self, number: _Optional[int] = ..., path: _Optional[bytes] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class FollowData(_message.Message):
-    __slots__ = ("number", "offset", "data")
+    __slots__ = ("number", "offset", "data", "mark_sha256")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    MARK_SHA256_FIELD_NUMBER: _ClassVar[int]
     number: int
     offset: int
     data: bytes
-    def __init__(self, number: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+    mark_sha256: bytes
+    def __init__(self, number: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ..., mark_sha256: _Optional[bytes] = ...) -> None: ...
 
 class FollowMark(_message.Message):
     __slots__ = ("number", "size", "sha256")
