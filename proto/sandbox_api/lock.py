@@ -21,7 +21,7 @@ class LockSign:
     Attributes:
         directory: Folder below the CLI home that they lie in directly.
         pattern: Regular expression searched in their names. The process of its named group `pid` must run, and have run
-            when the file was written; without that group some process must hold a lock on the file.
+            when the file was written; without that group some process must hold an exclusive lock on the file.
         contains: The file must have this in its first 64 KiB; empty: anything.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Tell whether a running process has a session open, by the lock file the CLI keeps in it."""
+"""Tell whether a running process has a session open, by the process number in a file that the CLI keeps."""
 
 from __future__ import annotations
 
@@ -31,17 +31,27 @@ def in_use_pid(session: Directory, profile: Profile) -> int:
         return 0
     for name in session.names():
         matched = profile.lock.search(os.fsdecode(name))
-        digits = matched.group("pid") if matched else None
-        if not digits or not (digits.isascii() and digits.isdecimal()) or len(digits) > len(str(_MAX_PID)):
-            continue
-        try:
-            status = session.stat(name)
-        except FileNotFoundError:
-            continue
-        pid = int(digits)
-        if stat.S_ISREG(status.st_mode) and 0 < pid <= _MAX_PID and _ran_at(pid, status.st_mtime_ns):
+        if matched and (pid := live_pid(session, name, matched.group("pid"))):
             return pid
     return 0
+
+
+def live_pid(folder: Directory, name: bytes, digits: str | None) -> int:
+    """Return the number of a process when it runs now and ran when a file was written, else 0.
+
+    Args:
+        folder: Where the file lies.
+        name: Its name; 0 also when it is no regular file, or there is none.
+        digits: The number as it is spelled in the name; 0 when that is no number of a process.
+    """
+    if not digits or not (digits.isascii() and digits.isdecimal()) or len(digits) > len(str(_MAX_PID)):
+        return 0
+    try:
+        status = folder.stat(name)
+    except FileNotFoundError:
+        return 0
+    pid = int(digits)
+    return pid if stat.S_ISREG(status.st_mode) and 0 < pid <= _MAX_PID and _ran_at(pid, status.st_mtime_ns) else 0
 
 
 def _ran_at(pid: int, moment_ns: int) -> bool:

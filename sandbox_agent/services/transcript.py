@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sandbox_agent.core.holder import find_holders_in
+from sandbox_agent.services.worker import Worker
 from sandbox_api.errors import UnavailableError
 from sandbox_api.v1 import transcript_pb2, transcript_pb2_grpc
+from sandbox_api.wire import unpack_locks
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -36,10 +39,15 @@ class TranscriptService(transcript_pb2_grpc.TranscriptServiceServicer):
 
     async def FindHolders(  # noqa: N802, D102
         self,
-        request: transcript_pb2.FindHoldersRequest,  # noqa: ARG002
+        request: transcript_pb2.FindHoldersRequest,
         context: Context,  # noqa: ARG002
     ) -> transcript_pb2.FindHoldersResponse:
-        raise _unsupported()
+        signs = unpack_locks(request.locks)
+        async with Worker(self._executor) as worker:
+            holders = await worker.run(find_holders_in, self._sandbox.roots, request.home, signs)
+        return transcript_pb2.FindHoldersResponse(
+            holders=[transcript_pb2.Holder(path=holder.path, pid=holder.pid) for holder in holders]
+        )
 
     async def ListRecovery(  # noqa: N802, D102
         self,
