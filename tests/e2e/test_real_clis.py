@@ -24,7 +24,9 @@ def turn_of(request: Request, prompt: str) -> Sequence[Message]:
     return request.messages[starts[-1] :]
 
 
-def check_resumed(requests: Sequence[Request], history: Sequence[str], here: Sandbox, there: Sandbox) -> None:
+def check_resumed(
+    program: Program, requests: Sequence[Request], history: Sequence[str], here: Sandbox, there: Sandbox
+) -> None:
     """Check from what the model was sent that the conversation went on, here and not there."""
     prompt = history[-1]
     assert requests, "the model was not asked"
@@ -35,11 +37,12 @@ def check_resumed(requests: Sequence[Request], history: Sequence[str], here: San
         answers = [message.text for message in request.messages if message.role == "model" and message.text]
         for number in range(1, len(history)):
             assert any(f"I was told {number} things: {' | '.join(history[:number])}." in text for text in answers)
-        told = "\n".join(message.text for message in request.messages if message.role == "system")
+        told = program.told_place(request.messages)
         assert str(here.workspace) in told
         assert str(there.workspace) not in told
         assert str(there.home) not in told
-        assert not any(str(there.workspace) in message.text for message in turn_of(request, prompt))
+        said = [message.text for message in turn_of(request, prompt) if message.role != "system"]
+        assert not any(str(there.workspace) in text for text in said)
     results = [message.text for message in turn_of(asked[-1], prompt) if message.role == "tool"]
     assert any(str(here.workspace) in text for text in results), "the tool ran elsewhere"
 
@@ -57,11 +60,12 @@ def test_a_conversation_goes_on_elsewhere_and_comes_back(
 
     for number, (source, target) in enumerate([(first, second), (second, first)]):
         before = len(model.requests())
-        restored = carry(program, conversation_id, source, target, tmp_path / "repository")
+        restored = carry(program, conversation_id, source, target, tmp_path / "host")
+        assert not restored["unchanged"]
         assert bool(restored["recovery"]) == (target is first), "a session that was there is set aside"
         history.append(f"move {number} RUN{{pwd; echo {number} > moved-{number}.txt}}")
         assert program.turn(target.home, target.workspace, history[-1], resume=restored["resume"]) == conversation_id
-        check_resumed(model.requests()[before:], history, target, source)
+        check_resumed(program, model.requests()[before:], history, target, source)
         assert (target.workspace / f"moved-{number}.txt").read_text() == f"{number}\n"
         assert not (source.workspace / f"moved-{number}.txt").exists()
 
@@ -73,7 +77,7 @@ def test_copilot_finds_the_new_workspace_by_itself(
     """Resumed from anywhere and without `-C`, it goes to the recorded directory: that is the new one, not the old."""
     first, second = sandboxes
     conversation_id = program.turn(first.home, first.workspace, "please remember alpha")
-    carry(program, conversation_id, first, second, tmp_path / "repository")
+    carry(program, conversation_id, first, second, tmp_path / "host")
     resume = ["copilot", "--resume", conversation_id]
     program.turn(second.home, second.home, "then RUN{echo here > here.txt}", resume=resume)
     assert (second.workspace / "here.txt").read_text() == "here\n"
@@ -93,7 +97,7 @@ def test_copilot_takes_back_a_change_of_before_the_move(
     resume = program.resume_command(conversation_id, PurePosixPath(first.workspace))
     program.turn(first.home, first.workspace, "then RUN{echo one > made.txt}", resume=resume)
     (second.workspace / "made.txt").write_bytes((first.workspace / "made.txt").read_bytes())
-    restored = carry(program, conversation_id, first, second, tmp_path / "repository")
+    restored = carry(program, conversation_id, first, second, tmp_path / "host")
 
     command = [*program.executable(), *restored["resume"][1:], "--allow-all"]
     environment = program.environment(second.home)

@@ -97,20 +97,24 @@ def test_a_command_is_run_once_and_only_with_a_shell(model: StubModel) -> None:
 def test_orders_are_carried_out_one_after_the_other() -> None:
     """Each tool that the newest text orders is called once, in order; what is not on offer is passed over."""
     tools = {"Bash": {"required": ["command"]}, "Agent": {"required": ["prompt", "description"]}}
-    said = [Message("user", "DELEGATE{count} then RUN{pwd} and TELL{a1: go on}")]
+    said = [Message("user", "DELEGATE{count RUN{ls}} then RUN{pwd} and TELL{a1: go on}")]
 
     def asked() -> str | Call:
         return answer(Request(said, tools, "m", is_stream=False))
 
     first = asked()
     assert isinstance(first, Call)
-    assert (first.tool, first.arguments["prompt"], first.arguments["run_in_background"]) == ("Agent", "count", False)
+    assert (first.tool, first.arguments["prompt"], first.arguments["run_in_background"]) == (
+        "Agent",
+        "count RUN{ls}",
+        False,
+    )
     assert "description" in first.arguments
     said.append(Message("tool", "counted"))
     assert asked() == Call("Bash", {"command": "pwd"})
     said.append(Message("tool", "/w"))
     assert asked() == (
-        "I was told 1 things: DELEGATE{count} then RUN{pwd} and TELL{a1: go on}. Tools answered 2 times."
+        "I was told 1 things: DELEGATE{count RUN{ls}} then RUN{pwd} and TELL{a1: go on}. Tools answered 2 times."
     )
 
 

@@ -26,10 +26,19 @@ class Sandbox:
         return f"local:{self.home},{self.workspace}"
 
 
-def outpost(*arguments: str) -> dict[str, Any]:
-    """Run our command as a script would, and read its result."""
+def new_sandbox(program: Program, home: Path, workspace: Path) -> Sandbox:
+    """Make a home in which the program talks to the stub, and a workspace that is a repository."""
+    home.mkdir(parents=True)
+    workspace.mkdir(parents=True)
+    subprocess.run(["git", "init", "--quiet", str(workspace)], check=True, env={"PATH": "/usr/bin:/bin"})
+    program.configure(home)
+    return Sandbox(home, workspace)
+
+
+def outpost(home: Path, *arguments: str) -> dict[str, Any]:
+    """Run our command as a script of the user with that home would, and read its result."""
     command = [str(OUTPOST), *arguments, "--json"]
-    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    environment = {"HOME": str(home), "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=OUTPOST_SECONDS, check=False
     )
@@ -38,10 +47,19 @@ def outpost(*arguments: str) -> dict[str, Any]:
     return result
 
 
-def carry(program: Program, conversation_id: str, source: Sandbox, target: Sandbox, repository: Path) -> dict[str, Any]:
-    """Move the conversation with our command; return what the restore says, the command that resumes included."""
-    repository.mkdir(exist_ok=True)
-    outpost("capture", source.target, program.name, conversation_id, "--repository", str(repository))
-    restored = outpost("restore", target.target, program.name, conversation_id, "--repository", str(repository))
-    assert not restored["unchanged"]
-    return restored
+def carry(program: Program, conversation_id: str, source: Sandbox, target: Sandbox, host: Path) -> dict[str, Any]:
+    """Move the conversation with our command; return what the restore says, the command that resumes included.
+
+    Args:
+        program: Whose conversation it is.
+        conversation_id: Its id.
+        source: Where it is.
+        target: Where it goes.
+        host: Folder of what the user of our command has: a home and a repository, which keep it on the way.
+    """
+    home, repository = host / "home", host / "repository"
+    for folder in (home, repository):
+        folder.mkdir(parents=True, exist_ok=True)
+    kept = [program.name, conversation_id, "--repository", str(repository)]
+    outpost(home, "capture", source.target, *kept)
+    return outpost(home, "restore", target.target, *kept)

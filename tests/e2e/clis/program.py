@@ -11,6 +11,7 @@ from typing import Any
 
 from e2e.clis.install import installed
 from host_client.agents import copilot, kimi
+from support.stub_model.conversation import Message
 
 TURN_SECONDS = 90
 
@@ -21,10 +22,12 @@ class Program(ABC):
     Attributes:
         name: Name of the format, and of the program in a resume command.
         path: Folders of the PATH it runs with, besides the system's.
+        begin: Words that come after the program to begin a conversation.
     """
 
     name: str
     path: tuple[Path, ...] = ()
+    begin: Sequence[str] = ()
 
     def __init__(self, model_url: str) -> None:
         self._folder = installed(self.name, self.finish)
@@ -55,6 +58,10 @@ class Program(ABC):
         """Give what every turn without a terminal needs, the prompt included."""
 
     @abstractmethod
+    def told_place(self, messages: Sequence[Message]) -> str:
+        """Join what tells the model where it is now, from a request."""
+
+    @abstractmethod
     def conversation_id(self, printed: Sequence[Mapping[str, Any]]) -> str:
         """Find the conversation's id in what a turn printed."""
 
@@ -68,7 +75,8 @@ class Program(ABC):
             resume: The command that resumes, as a restore gave it; empty: a new conversation.
         """
         assert not resume or resume[0] == self.name
-        printed = self._run([*self.executable(), *resume[1:], *self.flags(prompt)], home, workspace)
+        words = resume[1:] if resume else self.begin
+        printed = self._run([*self.executable(), *words, *self.flags(prompt)], home, workspace)
         return self.conversation_id(list(_objects(printed)))
 
     def environment(self, home: Path) -> dict[str, str]:
@@ -157,6 +165,10 @@ class Copilot(Program):
         """Take it from the last line, the only one that has it."""
         return str(printed[-1]["sessionId"])
 
+    def told_place(self, messages: Sequence[Message]) -> str:
+        """Take all instructions: they are made anew in the new place."""
+        return instructions(messages)
+
 
 class Kimi(Program):
     """Kimi Code 2.1.0, on the Node that is installed beside it."""
@@ -200,6 +212,15 @@ class Kimi(Program):
     def conversation_id(self, printed: Sequence[Mapping[str, Any]]) -> str:
         """Take it from the hint at the end."""
         return str(next(line["session_id"] for line in reversed(printed) if "session_id" in line))
+
+    def told_place(self, messages: Sequence[Message]) -> str:
+        """Take all instructions: they are replayed as the moved session has them."""
+        return instructions(messages)
+
+
+def instructions(messages: Sequence[Message]) -> str:
+    """Join what the system said."""
+    return "\n".join(message.text for message in messages if message.role == "system")
 
 
 def _objects(printed: str) -> Iterator[Mapping[str, Any]]:

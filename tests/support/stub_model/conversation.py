@@ -10,6 +10,8 @@ are passed over:
     RUN{command}         the shell tool
     DELEGATE{task}       the tool that has another agent do a task, to its end
     TELL{agent: words}   the tool that goes on with such an agent, which is named by its id
+
+An order in the task or the words is the agent's, not the model's own.
 """
 
 import re
@@ -19,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 WAIT_MILLISECONDS = 30_000
 
-_ORDER = re.compile(r"(RUN|DELEGATE|TELL)\{([^{}]*)\}")
+_ORDER = re.compile(r"(RUN|DELEGATE|TELL)\{((?:[^{}]|\{[^{}]*\})*)\}")
 _WRAPPED = re.compile(r"<([A-Za-z][\w-]*)[^<>]*>.*?</\1>", re.DOTALL)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

@@ -1,0 +1,163 @@
+"""What only CLIs with transcripts have: agents and forks with files of their own, folders named after the workspace.
+
+The CLIs are the vendors' own, as in `test_real_clis`, and so is the judge: the stub model's log of what it was sent.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from e2e.clis.carry import Sandbox, carry, new_sandbox
+from e2e.clis.transcript_program import Claude, Codex, TranscriptProgram
+from support.stub_model import StubModel
+from support.stub_model.conversation import Request, said_by_user
+
+pytestmark = [pytest.mark.clis, pytest.mark.timeout(300)]
+
+both = pytest.mark.parametrize("program", [Claude, Codex], indirect=True, ids=lambda program: program.name)
+only_claude = pytest.mark.parametrize("program", [Claude], indirect=True, ids=["claude"])
+only_codex = pytest.mark.parametrize("program", [Codex], indirect=True, ids=["codex"])
+
+FORGOTTEN_SECONDS = 40 * 24 * 3600
+"""Age at which Claude Code deletes what it keeps; 30 days is its default."""
+
+
+def questions(requests: Sequence[Request], newest: str) -> list[Request]:
+    """Select what was asked in the turn of a prompt, by the agent that got it."""
+    return [request for request in requests if newest in said_by_user(request.messages)[-1]]
+
+
+def results(request: Request) -> list[str]:
+    """List what tools answered, as far as a request tells."""
+    return [message.text for message in request.messages if message.role == "tool"]
+
+
+def delegate(program: TranscriptProgram, model: StubModel, place: Sandbox, prompt: str) -> tuple[str, str]:
+    """Begin a conversation that delegates; return its id and the agent's."""
+    conversation_id = program.turn(place.home, place.workspace, prompt)
+    found = program.agent.search("\n".join(results(questions(model.requests(), prompt)[-1])))
+    assert found, "no agent was started"
+    return conversation_id, found[1]
+
+
+@both
+def test_an_agent_is_continued_after_each_move(
+    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], tmp_path: Path
+) -> None:
+    """The conversation goes on with the agent it had started elsewhere: both remember all and work in the new place."""
+    first, second = sandboxes
+    told = ["count RUN{pwd}"]
+    history = [f"please DELEGATE{{{told[0]}}}"]
+    conversation_id, agent = delegate(program, model, first, history[0])
+    for number, (source, target) in enumerate([(first, second), (second, first)]):
+        restored = carry(program, conversation_id, source, target, tmp_path / "host")
+        before = len(model.requests())
+        told.append(f"and again {number} RUN{{pwd}}")
+        history.append(f"now TELL{{{agent}: {told[-1]}}}")
+        program.turn(target.home, target.workspace, history[-1], resume=restored["resume"])
+        requests = model.requests()[before:]
+        own = [request for request in requests if said_by_user(request.messages)[0] == history[0]]
+        assert own
+        assert all(said_by_user(request.messages) == history for request in own)
+        heard = [request for request in requests if said_by_user(request.messages)[0] == told[0]]
+        assert len(heard) == 2, "one question and one with the tool's result"
+        for request in heard:
+            texts = said_by_user(request.messages)
+            assert len(texts) == len(told)
+            assert all(words in text for words, text in zip(told, texts, strict=True))
+        assert str(target.workspace) in results(heard[-1])[-1]
+
+
+@only_codex
+def test_the_thread_of_an_agent_is_resumed_by_its_own_id(
+    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], tmp_path: Path
+) -> None:
+    """It came with the conversation that started it."""
+    first, second = sandboxes
+    conversation_id, agent = delegate(program, model, first, "please DELEGATE{count to ten}")
+    carry(program, conversation_id, first, second, tmp_path / "host")
+    resume = program.resume_command(agent, PurePosixPath(second.workspace))
+    assert program.turn(second.home, second.workspace, "and to twenty", resume=resume) == agent
+    assert said_by_user(model.requests()[-1].messages) == ["count to ten", "and to twenty"]
+
+
+@both
+def test_a_fork_and_its_parent_go_on_after_each_move(
+    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], tmp_path: Path
+) -> None:
+    """Each remembers what was common and what was its own, however long the names of the places are.
+
+    A fork of Codex is the parent's file up to a byte, and a file of its own from there on.
+    """
+    first, second = sandboxes
+    common = ["please remember alpha", "then RUN{pwd}"]
+    parent = program.turn(first.home, first.workspace, common[0])
+    resume = program.resume_command(parent, PurePosixPath(first.workspace))
+    program.turn(first.home, first.workspace, common[1], resume=resume)
+    fork = program.turn(first.home, first.workspace, "forked", resume=program.fork_command(parent))
+    program.turn(first.home, first.workspace, "not forked", resume=resume)
+    assert fork != parent
+    histories = {fork: [*common, "forked"], parent: [*common, "not forked"]}
+
+    for number, (source, target) in enumerate([(first, second), (second, first)]):
+        for conversation_id, history in histories.items():
+            restored = carry(program, conversation_id, source, target, tmp_path / "host")
+            history.append(f"move {number} RUN{{pwd}}")
+            program.turn(target.home, target.workspace, history[-1], resume=restored["resume"])
+            request = model.requests()[-1]
+            assert said_by_user(request.messages) == history
+            answers = [message.text for message in request.messages if message.role == "model" and message.text]
+            assert [text.split(":")[0] for text in answers] == [
+                f"I was told {count} things" for count in range(1, len(history))
+            ]
+            assert str(target.workspace) in results(request)[-1]
+
+
+@only_claude
+def test_what_was_restored_is_not_deleted_as_old(
+    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], tmp_path: Path
+) -> None:
+    """Claude Code deletes files that are older than 30 days when it starts: what is restored counts from now."""
+    first, second = sandboxes
+    conversation_id, _ = delegate(program, model, first, "please DELEGATE{count to ten}")
+    old = time.time() - FORGOTTEN_SECONDS
+    for path in program.transcripts(first.home).rglob("*.jsonl"):
+        os.utime(path, (old, old))
+    restored = carry(program, conversation_id, first, second, tmp_path / "host")
+    arrived = sorted(program.transcripts(second.home).rglob("*.jsonl"))
+    assert len(arrived) == 2
+    folder = program.transcripts(second.home)
+    forgotten = folder / "-elsewhere" / "5a0c3f63-5c0e-4b57-9d0d-0a2f6a3f5e7b.jsonl"
+    forgotten.parent.mkdir()
+    forgotten.write_bytes(arrived[0].read_bytes())
+    os.utime(forgotten, (old, old))
+
+    # It does so some seconds after its start.
+    cleaned = folder.parent / ".last-cleanup"
+    wait = f"until [ -e '{cleaned}' ] && ! [ -e '{forgotten}' ]; do sleep 0.1; done"
+    program.turn(second.home, second.workspace, f"another conversation RUN{{{wait}}}")
+    assert not forgotten.exists()
+    assert all(path.exists() for path in arrived)
+    program.turn(second.home, second.workspace, "and on", resume=restored["resume"])
+    assert said_by_user(model.requests()[-1].messages) == ["please DELEGATE{count to ten}", "and on"]
+
+
+@only_claude
+@pytest.mark.parametrize("name", ["long/" * 45 + "demo-app", "Ünï_côdé.d/日本 語/🧪 (x)~"], ids=["long", "odd"])
+def test_claude_finds_it_by_the_name_of_the_workspace(
+    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], tmp_path: Path, name: str
+) -> None:
+    """What is restored lies in the folder that Claude Code itself makes for the workspace, and goes on there."""
+    first, _ = sandboxes
+    place = new_sandbox(program, tmp_path / "named" / "home", tmp_path / "named" / name)
+    conversation_id = program.turn(first.home, first.workspace, "please remember alpha")
+    restored = carry(program, conversation_id, first, place, tmp_path / "host")
+    other = program.turn(place.home, place.workspace, "another conversation")
+    program.turn(place.home, place.workspace, "and on", resume=restored["resume"])
+    assert said_by_user(model.requests()[-1].messages) == ["please remember alpha", "and on"]
+    folders = {path.stem: path.parent for path in program.transcripts(place.home).rglob("*.jsonl")}
+    assert set(folders) == {conversation_id, other}
+    assert len(set(folders.values())) == 1
