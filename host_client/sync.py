@@ -28,6 +28,7 @@ from anyio.from_thread import BlockingPortalProvider
 from host_client.sandbox import bundle as _bundle
 from host_client.sandbox import file as _file
 from host_client.sandbox import sandbox as _sandbox
+from host_client.sandbox import transcript as _transcript
 from host_client.sandbox.connection import STALL_SECONDS
 from host_client.stores import relay as _relay
 from host_client.stores.context import ConversationContext
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from host_client.stores.relay import RelayResult
     from sandbox_api.limits import Limits
 
-__all__ = ["Bundles", "Conversations", "Files", "Sandbox", "connect", "relay"]
+__all__ = ["Bundles", "Conversations", "Files", "Sandbox", "Transcripts", "connect", "relay"]
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -113,8 +114,22 @@ class Files(_Blocking[_file.Files]):
     find = _all(_file.Files.find)
     stat = _call(_file.Files.stat)
     read = _call(_file.Files.read)
+    head = _call(_file.Files.head)
     write = _call(_file.Files.write)
     remove = _call(_file.Files.remove)
+
+
+class Transcripts(_Blocking[_transcript.Transcripts]):
+    """Conversations that are files; see `host_client.sandbox.transcript.Transcripts`.
+
+    There is no `follow`: it has no end that could be waited for.
+    """
+
+    restore = _call(_transcript.Transcripts.restore)
+    find_holders = _call(_transcript.Transcripts.find_holders)
+    list_recovery = _all(_transcript.Transcripts.list_recovery)
+    undo_restore = _call(_transcript.Transcripts.undo_restore)
+    prune_recovery = _call(_transcript.Transcripts.prune_recovery)
 
 
 class Sandbox(_Blocking[_sandbox.Sandbox]):
@@ -125,8 +140,10 @@ class Sandbox(_Blocking[_sandbox.Sandbox]):
         root: The workspace, links resolved.
         home: The agent home.
         target: What was connected to.
+        is_local: Its daemon is a private one on this machine, so its files are this machine's.
         bundles: Session directories.
         files: Single files.
+        transcripts: Conversations that are files among those of others.
     """
 
     def __init__(self, asynchronous: _sandbox.Sandbox) -> None:
@@ -134,14 +151,17 @@ class Sandbox(_Blocking[_sandbox.Sandbox]):
         self.root: PurePosixPath = asynchronous.root
         self.home: PurePosixPath = asynchronous.home
         self.target: str = asynchronous.target
+        self.is_local: bool = asynchronous.is_local
         self.bundles = Bundles(asynchronous.bundles)
         self.files = Files(asynchronous.files)
+        self.transcripts = Transcripts(asynchronous.transcripts)
 
     def __repr__(self) -> str:
         return repr(self.asynchronous)
 
     info = _call(_sandbox.Sandbox.info)
     diagnose = _call(_sandbox.Sandbox.diagnose)
+    resolve_home = _call(_sandbox.Sandbox.resolve_home)
     upload = _call(_sandbox.Sandbox.upload)
     download = _call(_sandbox.Sandbox.download)
     close = _call(_sandbox.Sandbox.close)

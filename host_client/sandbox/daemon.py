@@ -81,6 +81,19 @@ class Finding:
     hint: str
 
 
+@dataclass(frozen=True, slots=True)
+class ResolvedHome:
+    """Where a CLI keeps its state in a sandbox.
+
+    Attributes:
+        path: Absolute, links of the home itself resolved.
+        exists: Whether it is there yet.
+    """
+
+    path: PurePosixPath
+    exists: bool
+
+
 async def info(connection: Connection, *, seconds: float | None = None) -> Info:
     """Ask a daemon who it is, waiting at most that long.
 
@@ -133,3 +146,23 @@ async def diagnose(
         )
         for finding in answer.findings
     )
+
+
+async def resolve_home(
+    connection: Connection,
+    variable: str | None,
+    directory: str,
+    variables: Mapping[str, str] | None,
+    *,
+    follow_root_link: bool,
+) -> ResolvedHome:
+    """Ask a daemon where a CLI has its home; see `Sandbox.resolve_home`."""
+    with expressible():
+        request = daemon_pb2.ResolveHomeRequest(
+            variable=variable or "",
+            directory=directory,
+            variables=variables,
+            follow_root_link=follow_root_link,
+        )
+    answer = await connection.ask("DaemonService/ResolveHome", request, daemon_pb2.ResolveHomeResponse)
+    return ResolvedHome(reply.sandbox_path(answer.home, "CLI home"), answer.exists)

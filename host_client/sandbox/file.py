@@ -7,8 +7,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from host_client.errors import LimitError, SessionError
+from host_client.errors import ConfigurationError, LimitError, SessionError
 from host_client.sandbox import reply
+from host_client.sandbox.request import expressible
 from host_client.sandbox.task import in_thread, task_group
 from sandbox_api.framing import PayloadCheck
 from sandbox_api.limits import CHUNK_BYTES
@@ -61,6 +62,19 @@ class FileInfo:
     gid: int
 
 
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """A file that was read.
+
+    Attributes:
+        info: What it was when it was opened.
+        grew: It was larger when its reading ended: something is being written.
+    """
+
+    info: FileInfo
+    grew: bool
+
+
 class Files:
     """Finds, reads and writes single files below the roots of one sandbox. No link is ever followed.
 
@@ -72,7 +86,13 @@ class Files:
         self._connection = connection
 
     async def find(
-        self, directory: PurePosixPath, pattern: str = "*", *, max_files: int = 0
+        self,
+        directory: PurePosixPath,
+        pattern: str = "*",
+        *,
+        max_files: int = 0,
+        contains: bytes = b"",
+        head_bytes: int = 0,
     ) -> AsyncIterator[FileInfo]:
         """Yield the regular files at any depth below a directory whose names match a glob, by path.
 
@@ -82,12 +102,21 @@ class Files:
             directory: Where to start.
             pattern: `*`, `?` and `[...]`; other characters stand for themselves.
             max_files: Most results; 0: the daemon's limit of files.
+            contains: Only files whose first `head_bytes` have this; empty: any content.
+            head_bytes: At most 1 MiB; 0: 64 KiB.
 
         Raises:
             ConfigurationError: `invalid_argument`.
             LimitError: `max_files`, `max_depth`.
         """
-        request = file_pb2.FindRequest(directory=os.fsencode(directory), pattern=pattern, max_files=max_files)
+        with expressible():
+            request = file_pb2.FindRequest(
+                directory=os.fsencode(directory),
+                pattern=pattern,
+                max_files=max_files,
+                contains=contains,
+                head_bytes=head_bytes,
+            )
         async with self._connection.begin("FileService/Find", request, file_pb2.FindResponse) as stream:
             async for item in reply.listed(stream):
                 yield _info(item.file)
@@ -110,7 +139,7 @@ class Files:
         prefix_sha256: bytes = b"",
         max_bytes: int | None = None,
         after_chunk: Callable[[int], None] | None = None,
-    ) -> FileInfo:
+    ) -> ReadFile:
         """Read a file from an offset to the size it has when it is opened, and return what it was then.
 
         What was written counts only when this returns: until then size and SHA-256 have not been checked.
@@ -128,18 +157,34 @@ class Files:
             SessionError: `digest_mismatch`, `incomplete`.
             LimitError: `max_bytes`.
         """
-        request = file_pb2.ReadRequest(path=os.fsencode(sandbox_path), offset=offset, prefix_sha256=prefix_sha256)
+        with expressible():
+            request = file_pb2.ReadRequest(path=os.fsencode(sandbox_path), offset=offset, prefix_sha256=prefix_sha256)
         async with self._connection.begin("FileService/Read", request, file_pb2.ReadResponse) as stream:
-            header = await stream.read()
-            if header is None or header.WhichOneof("part") != "header":
-                raise SessionError("protocol", "the daemon's file does not begin with a header")
-            info = _info(header.header.file)
+            info = await _header(stream)
             if info.size < offset:
                 raise SessionError("protocol", "the daemon's file ends before the offset that was asked for")
             if max_bytes is not None and info.size - offset > max_bytes:
                 raise LimitError("max_bytes", f"{reply.printable_path(os.fsencode(info.path))} has {info.size} bytes")
-            await _receive(stream, write, info.size - offset, after_chunk)
-        return info
+            grew = await _receive(stream, write, info.size - offset, after_chunk)
+        return ReadFile(info, grew)
+
+    async def head(self, sandbox_path: PurePosixPath, max_bytes: int) -> bytes:
+        """Return the first bytes of a file; all of it when it has no more than `max_bytes`.
+
+        Raises:
+            WorkspaceError: `not_found`, `not_a_file`, `changed`.
+            SessionError: `digest_mismatch`, `incomplete`.
+            ConfigurationError: `invalid_argument`: `max_bytes` is no positive number of 64 bits.
+        """
+        if max_bytes <= 0:  # the contract's 0 means all of it
+            raise ConfigurationError("invalid_argument", f"the first {max_bytes} bytes of a file cannot be read")
+        with expressible():
+            request = file_pb2.ReadRequest(path=os.fsencode(sandbox_path), max_bytes=max_bytes)
+        parts: list[bytes] = []
+        async with self._connection.begin("FileService/Read", request, file_pb2.ReadResponse) as stream:
+            info = await _header(stream)
+            await _receive(stream, parts.append, min(info.size, max_bytes), None)
+        return b"".join(parts)
 
     async def write(
         self,
@@ -209,12 +254,20 @@ class Files:
         await self._connection.ask("FileService/Remove", request, file_pb2.RemoveResponse)
 
 
+async def _header(stream: Stream[file_pb2.ReadResponse]) -> FileInfo:
+    message = await stream.read()
+    if message is None or message.WhichOneof("part") != "header":
+        raise SessionError("protocol", "the daemon's file does not begin with a header")
+    return _info(message.header.file)
+
+
 async def _receive(
     stream: Stream[file_pb2.ReadResponse],
     write: Callable[[bytes], object],
     size: int,
     after_chunk: Callable[[int], None] | None,
-) -> None:
+) -> bool:
+    """Take the payload of a file that has that size, to the end of the stream; tell whether the file grew."""
     payload, sha256 = PayloadCheck(size), hashlib.sha256()
 
     def take(chunk: payload_pb2.Chunk) -> None:
@@ -240,6 +293,7 @@ async def _receive(
     if message.trailer.sha256 != sha256.digest():
         raise SessionError("digest_mismatch", "the daemon's file does not have the SHA-256 its trailer says")
     await stream.end()
+    return message.grew
 
 
 def _info(message: file_pb2.FileInfo) -> FileInfo:

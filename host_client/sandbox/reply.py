@@ -15,10 +15,10 @@ from google.protobuf.message import Message
 from host_client.errors import LimitError, OutpostError, SessionError, printable
 from sandbox_api.limits import MAX_PATH_BYTES
 from sandbox_api.manifest import DIGEST_BYTES
-from sandbox_api.names import CONVERSATION_ID
+from sandbox_api.names import CONVERSATION_ID, path_problem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -30,6 +30,9 @@ MAX_TEXT_CHARS = 1024
 MAX_LISTED_COUNT = 100_000
 """Most items of a list that a daemon streams."""
 
+MAX_NAMED_COUNT = 100
+"""Most paths of a list of which only the first are named."""
+
 
 def sandbox_path(data: bytes, what: str) -> PurePosixPath:
     """Return an absolute path; bytes that are not UTF-8 are kept as surrogate escapes."""
@@ -37,6 +40,20 @@ def sandbox_path(data: bytes, what: str) -> PurePosixPath:
     if len(data) > MAX_PATH_BYTES or b"\0" in data or segments[0] or {b".", b".."} & set(segments):
         raise SessionError("protocol", f"the daemon's {what} '{printable(data[:200])}' is no absolute path")
     return PurePosixPath(data.decode("utf-8", "surrogateescape"))
+
+
+def relative_path(data: bytes) -> PurePosixPath:
+    """Return a path below a home that keeps the rules of paths in a manifest."""
+    if problem := path_problem(data):
+        raise SessionError("protocol", f"the daemon's path '{printable(data[:200])}' {problem}")
+    return PurePosixPath(data.decode())
+
+
+def relative_paths(items: Sequence[bytes]) -> tuple[PurePosixPath, ...]:
+    """Return the paths of a list of which a daemon names the first hundred, each once."""
+    if len(items) > MAX_NAMED_COUNT or len(set(items)) < len(items):
+        raise SessionError("protocol", f"the daemon names the same path twice or more than {MAX_NAMED_COUNT} paths")
+    return tuple(map(relative_path, items))
 
 
 def printable_path(data: bytes) -> str:
@@ -74,6 +91,13 @@ def name(value: str) -> str:
     """Return a plain file name, such as a recovery entry's."""
     if not value or len(value) > MAX_TEXT_CHARS or value in (".", "..") or "/" in value or not value.isprintable():
         raise SessionError("protocol", f"the daemon's name '{printable(value[:140])}' is no plain name")
+    return value
+
+
+def recovery_name(value: str, of_conversation: str) -> str:
+    """Return the name of a recovery entry of a conversation: the id, "-" and more."""
+    if not name(value).startswith(f"{of_conversation}-"):
+        raise SessionError("protocol", f"the daemon's recovery entry '{value[:200]}' is not of {of_conversation}")
     return value
 
 

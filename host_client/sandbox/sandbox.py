@@ -13,13 +13,14 @@ from host_client.sandbox.file import Files
 from host_client.sandbox.local import local_daemon
 from host_client.sandbox.target import LocalTarget, parse_target
 from host_client.sandbox.task import in_thread
+from host_client.sandbox.transcript import Transcripts
 from sandbox_api.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path, PurePosixPath
 
-    from host_client.sandbox.daemon import Finding, Info
+    from host_client.sandbox.daemon import Finding, Info, ResolvedHome
     from host_client.sandbox.progress import Progress
     from host_client.sandbox.target import Target
     from sandbox_api.profile import Profile
@@ -39,18 +40,24 @@ class Sandbox:
         root: The workspace, links resolved.
         home: The agent home.
         limits: Limits of bundle calls and transfers that name none.
+        is_local: Its daemon is a private one on this machine, so its files are this machine's.
         bundles: Session directories.
         files: Single files.
+        transcripts: Conversations that are files among those of others.
     """
 
-    def __init__(self, connection: Connection, info: Info, limits: Limits, resources: AsyncExitStack) -> None:
+    def __init__(
+        self, connection: Connection, info: Info, limits: Limits, resources: AsyncExitStack, *, is_local: bool
+    ) -> None:
         self._connection = connection
         self._resources = resources
         self.root: PurePosixPath = info.workspace
         self.home: PurePosixPath = info.home
         self.limits = limits
+        self.is_local = is_local
         self.bundles = Bundles(connection, limits, info.limits)
         self.files = Files(connection)
+        self.transcripts = Transcripts(connection)
 
     def __repr__(self) -> str:
         return f"<Sandbox {self.target}>"
@@ -78,6 +85,32 @@ class Sandbox:
             UnavailableError: any reason.
         """
         return await daemon.diagnose(self._connection, profiles, variables)
+
+    async def resolve_home(
+        self,
+        variable: str | None,
+        directory: str,
+        *,
+        variables: Mapping[str, str] | None = None,
+        follow_root_link: bool = False,
+    ) -> ResolvedHome:
+        """Ask the daemon where a CLI has its home: by a variable when that is set and not empty, else by its directory.
+
+        Args:
+            variable: Environment variable that moves the home; None: there is none.
+            directory: Home below the agent home; empty: the agent home itself.
+            variables: The CLI's environment where it differs from the daemon's.
+            follow_root_link: Whether a home that is itself a link is accepted.
+
+        Raises:
+            ConfigurationError: `invalid_argument`.
+            SessionError: `root_symlink`, `symlink`; `protocol`.
+            WorkspaceError: `outside_roots`, `unsafe_path`.
+            UnavailableError: any reason; `unsupported`: the daemon is too old.
+        """
+        return await daemon.resolve_home(
+            self._connection, variable, directory, variables, follow_root_link=follow_root_link
+        )
 
     async def upload(
         self,
@@ -127,6 +160,7 @@ async def connect(
     where = await in_thread(parse_target, target) if isinstance(target, str) else target
     async with AsyncExitStack() as resources:
         named = str(where)
+        is_local = isinstance(where, LocalTarget)
         if isinstance(where, LocalTarget):
             where = await resources.enter_async_context(local_daemon(where, limits or Limits()))
         connection = Connection(where.address, named, stall_seconds=stall_seconds)
@@ -139,4 +173,4 @@ async def connect(
         except UnavailableError as error:
             error.hint = error.hint or _HINT
             raise
-        yield Sandbox(connection, info, limits or Limits(), resources)
+        yield Sandbox(connection, info, limits or Limits(), resources, is_local=is_local)

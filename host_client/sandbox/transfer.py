@@ -143,7 +143,7 @@ async def download(
             try:
                 await in_thread(placement.open)
                 read = await files.read(info.path, placement.write, max_bytes=info.size, after_chunk=tally.add)
-                await in_thread(placement.commit, read.mode & _OWNER_BITS)
+                await in_thread(placement.commit, read.info.mode & _OWNER_BITS)
             finally:
                 await in_thread(placement.close)
             tally.add(0, 1)

@@ -53,7 +53,7 @@ def test_the_library_offers_exactly_these_names() -> None:
 
 def test_the_blocking_facade_offers_exactly_these_names() -> None:
     """`host_client.sync.__all__`."""
-    assert sync.__all__ == ["Bundles", "Conversations", "Files", "Sandbox", "connect", "relay"]
+    assert sync.__all__ == ["Bundles", "Conversations", "Files", "Sandbox", "Transcripts", "connect", "relay"]
 
 
 def test_no_public_signature_speaks_grpc() -> None:

@@ -165,8 +165,8 @@ async def test_files_are_told_written_read_and_removed(tmp_path: Path) -> None:
         assert (caught.value.code, caught.value.reason) == ("conflict", "exists")
         assert [info.path async for info in sandbox.files.find(sandbox.home, "f*")] == [path]
         parts: list[bytes] = []
-        info = await sandbox.files.read(path, parts.append, offset=4)
-        assert (b"".join(parts), info.size) == (b"456789", 10)
+        read = await sandbox.files.read(path, parts.append, offset=4)
+        assert (b"".join(parts), read.info.size) == (b"456789", 10)
         with pytest.raises(SessionError) as mismatch:
             await sandbox.files.read(path, parts.append, offset=4, prefix_sha256=bytes(32))
         assert mismatch.value.reason == "digest_mismatch"

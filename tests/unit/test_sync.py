@@ -15,7 +15,7 @@ import pytest
 
 from host_client import sync
 from host_client.errors import SessionError, UnavailableError
-from host_client.sandbox import bundle, file, sandbox
+from host_client.sandbox import bundle, file, sandbox, transcript
 from sandbox_api.v1 import bundle_pb2
 from support.bundle_end import PROFILE
 from support.fake_daemon import Exchange, fake_daemon
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from host_client.stores.context import ConversationContext
     from host_client.stores.contract import ConversationRecord
     from support.fake_daemon import Script
+
+ENDLESS = {"follow"}
+"""What has no end that could be waited for."""
 
 
 @contextmanager
@@ -132,9 +135,10 @@ def test_every_asynchronous_method_has_its_blocking_one() -> None:
         (sync.Bundles, bundle.Bundles),
         (sync.Files, file.Files),
         (sync.Sandbox, sandbox.Sandbox),
+        (sync.Transcripts, transcript.Transcripts),
     ):
         for name, method in inspect.getmembers(asynchronous, inspect.isfunction):
-            if not name.startswith("_"):
+            if not name.startswith("_") and name not in ENDLESS:
                 ours = getattr(blocking, name)
                 assert not inspect.iscoroutinefunction(ours)
                 assert not inspect.isasyncgenfunction(ours)

@@ -1,0 +1,359 @@
+"""Transcripts of one sandbox: one method per call of `TranscriptService`.
+
+Nothing a daemon sends is trusted, and no success is told before all of it has been checked. What a home is, and that
+paths of files are relative to it, is said by `v1/transcript.proto`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from host_client.errors import SessionError, printable
+from host_client.sandbox import reply
+from host_client.sandbox.follow import follow_request
+from host_client.sandbox.request import expressible
+from host_client.sandbox.task import in_thread
+from host_client.sandbox.transcript_sending import OutgoingFiles
+from sandbox_api.names import check_conversation_id
+from sandbox_api.v1 import payload_pb2, transcript_pb2
+from sandbox_api.wire import pack_locks
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+    from datetime import datetime
+    from pathlib import PurePosixPath
+
+    from host_client.sandbox.connection import Connection
+    from host_client.sandbox.follow import FollowBegin, FollowData, FollowHeld, FollowMark, FollowPattern
+    from sandbox_api.lock import LockSign
+
+BEAT_SECONDS = 10.0
+"""How often a daemon that has nothing to tell of followed files says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptSource:
+    """A file to put in place.
+
+    Attributes:
+        path: Where it goes, below the home.
+        pieces: Gives its content, once; blocks, and so does what it returns: both run in threads.
+        mode: Permission bits.
+        append_lines: The content is lines to add to a file that other conversations share, where it lacks them.
+    """
+
+    path: PurePosixPath
+    pieces: Callable[[], Iterator[bytes]]
+    mode: int = 0o600
+    append_lines: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredTranscript:
+    """A restore that was committed.
+
+    Attributes:
+        unchanged: All files were there already, byte for byte.
+        recovery: Name of what was replaced, in the recovery folder of the home; empty when nothing was.
+        replaced: Files that replaced others, below the home, at most 100.
+        added: Files where nothing was, below the home, at most 100.
+        files_count: Files that were sent.
+        bytes_count: Their content.
+        sent_bytes: What that took on the wire.
+    """
+
+    unchanged: bool
+    recovery: str
+    replaced: Sequence[PurePosixPath]
+    added: Sequence[PurePosixPath]
+    files_count: int
+    bytes_count: int
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process that has a conversation open: its id (0: it cannot be told), and the file that shows it."""
+
+    path: PurePosixPath
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptRecoveryItem:
+    """Files that a restore or an undo set aside.
+
+    Attributes:
+        name: Its name in the recovery folder.
+        conversation_id: Its conversation.
+        set_aside: When.
+        files: The files, below the home, at most 100.
+        files_count: Number of all of them.
+    """
+
+    name: str
+    conversation_id: str
+    set_aside: datetime
+    files: Sequence[PurePosixPath]
+    files_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class UndoneTranscript:
+    """An undo that was committed.
+
+    Attributes:
+        recovery: Name of the entry that holds what was in place before.
+        restored: Files that were put back, below the home, at most 100.
+        removed: Files that were taken away, below the home, at most 100.
+    """
+
+    recovery: str
+    restored: Sequence[PurePosixPath]
+    removed: Sequence[PurePosixPath]
+
+
+class Transcripts:
+    """Restores, follows and recovers the conversations of one sandbox that are files.
+
+    `home` is everywhere the CLI home as `Sandbox.resolve_home` tells it. Every method may raise `ConfigurationError`
+    (`invalid_id`, `invalid_argument`), `WorkspaceError` (`outside_roots`, `unsafe_path`, `access`), `SessionError`
+    (`protocol` when the daemon breaks the rules), `DeadlineError` (`deadline`: it fell silent) and `UnavailableError`
+    (`unsupported`: it is too old). Each says below what else.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def restore(
+        self,
+        home: PurePosixPath,
+        format_name: str,
+        conversation_id: str,
+        sources: Iterable[TranscriptSource],
+        *,
+        before_commit: Callable[[], None] | None = None,
+        full_durability: bool = True,
+        owner: tuple[int, int] | None = None,
+        force: bool = False,
+        locks: Sequence[LockSign] = (),
+        expected_bytes: int = 0,
+        after_chunk: Callable[[int], None] | None = None,
+    ) -> RestoredTranscript:
+        """Put the files of one conversation in place as one step.
+
+        When this returns the daemon has committed. On failure or cancel the old files are in place, except that a
+        failure of the connection after the commit was sent leaves open whether it was done. What a source or
+        `before_commit` raises comes out unchanged.
+
+        Args:
+            home: Created when missing.
+            format_name: Name of the format.
+            conversation_id: The conversation.
+            sources: The files, in the order in which they take their places; advanced in a thread, when the content of
+                those before has been made, so that a source may depend on what they did.
+            before_commit: Called in a thread when all content was sent; what it raises prevents the commit.
+            full_durability: Whether what is in place must survive a power loss.
+            owner: User and group id of what is placed; None: the daemon's own.
+            force: Replace files even when a running process has the conversation open.
+            locks: Signs of such a process.
+            expected_bytes: About how much will be sent, to find early that the disk is too small; 0: not known.
+            after_chunk: Told how much content was sent, in the event loop's thread.
+
+        Raises:
+            SessionError: `empty`, `unsafe_name`, `digest_mismatch`, `incomplete`.
+            ConflictError: `in_use`, `target_changed`, `busy`.
+            WorkspaceError: `not_a_file`, `mounted`.
+            ConfigurationError: `owner`.
+            LimitError: `max_files`, `max_bytes`, `disk_full`, `read_only`.
+        """
+        outgoing = OutgoingFiles(sources)
+        with expressible():
+            header = transcript_pb2.TranscriptRestoreHeader(
+                home=os.fsencode(home),
+                format=format_name,
+                id=check_conversation_id(conversation_id),
+                durability=payload_pb2.DURABILITY_FULL if full_durability else payload_pb2.DURABILITY_NONE,
+                owner=payload_pb2.Owner(uid=owner[0], gid=owner[1]) if owner else None,
+                force=force,
+                locks=pack_locks(locks),
+                expected_bytes=expected_bytes,
+            )
+        async with self._connection.open(
+            "TranscriptService/Restore", transcript_pb2.TranscriptRestoreResponse
+        ) as stream:
+            await stream.write(transcript_pb2.TranscriptRestoreRequest(header=header))
+            await outgoing.send(stream.write_serialized, after_chunk)
+            if before_commit is not None:
+                await in_thread(before_commit)
+            await stream.write(transcript_pb2.TranscriptRestoreRequest(commit=outgoing.commit))
+            await stream.finish_writing()
+            answer = await stream.only(more_seconds=outgoing.commit_seconds)
+        return _restored(answer, conversation_id, outgoing)
+
+    async def follow(
+        self,
+        home: PurePosixPath,
+        *,
+        held: Sequence[FollowHeld],
+        patterns: Sequence[FollowPattern],
+        interval_seconds: float = 0.25,
+    ) -> AsyncIterator[FollowBegin | FollowData | FollowMark]:
+        """Yield what files have beyond what is held, and then what is appended to them, until this is closed.
+
+        Numbers, offsets and order are checked; the SHA-256 of a mark is for the caller to compare. A connection that
+        breaks ends this with a failure, after which it may be begun again with what is held by then.
+
+        Args:
+            home: The files lie below it.
+            held: What the caller has the beginnings of. A file whose beginning is another begins at 0.
+            patterns: Which files.
+            interval_seconds: Least time between two parts with new data of one file; above 0, at most 60.
+
+        Raises:
+            WorkspaceError: `not_found`: the home; `not_a_file`.
+            LimitError: `max_files`.
+        """
+        request, following = follow_request(home, held, patterns, interval_seconds)
+        async with self._connection.begin("TranscriptService/Follow", request, transcript_pb2.FollowResponse) as stream:
+            while (message := await stream.read(more_seconds=BEAT_SECONDS)) is not None:
+                for part in following.accept(message):
+                    yield part
+            raise stream.cut()
+
+    async def find_holders(self, home: PurePosixPath, locks: Sequence[LockSign]) -> Sequence[Holder]:
+        """Tell which processes hold the signs of an open conversation."""
+        with expressible():
+            request = transcript_pb2.FindHoldersRequest(home=os.fsencode(home), locks=pack_locks(locks))
+        answer = await self._connection.ask(
+            "TranscriptService/FindHolders", request, transcript_pb2.FindHoldersResponse
+        )
+        return tuple(Holder(reply.sandbox_path(item.path, "sign of a process"), item.pid) for item in answer.holders)
+
+    async def list_recovery(
+        self, home: PurePosixPath, format_name: str, conversation_id: str = ""
+    ) -> AsyncIterator[TranscriptRecoveryItem]:
+        """Yield what restores have set aside, newest first; of one conversation when its id is given."""
+        with expressible():
+            request = transcript_pb2.TranscriptRecoveryRequest(
+                home=os.fsencode(home),
+                format=format_name,
+                id=conversation_id and check_conversation_id(conversation_id),
+            )
+        async with self._connection.begin(
+            "TranscriptService/ListRecovery", request, transcript_pb2.TranscriptRecoveryEntry
+        ) as stream:
+            async for item in reply.listed(stream):
+                yield _recovery_item(item, conversation_id)
+
+    async def undo_restore(
+        self,
+        home: PurePosixPath,
+        format_name: str,
+        conversation_id: str,
+        name: str = "",
+        *,
+        force: bool = False,
+        locks: Sequence[LockSign] = (),
+    ) -> UndoneTranscript:
+        """Put back what a restore has set aside, as one step; what is there now is set aside in turn.
+
+        Args:
+            home: The files lie below it.
+            format_name: Name of the format.
+            conversation_id: The conversation.
+            name: Name of the entry; empty: the newest of the conversation.
+            force: Replace files even when a running process has the conversation open.
+            locks: Signs of such a process.
+
+        Raises:
+            SessionError: `not_found`.
+            ConflictError: `in_use`, `target_changed`, `busy`.
+            WorkspaceError: `mounted`.
+        """
+        with expressible():
+            request = transcript_pb2.TranscriptUndoRequest(
+                home=os.fsencode(home),
+                format=format_name,
+                id=check_conversation_id(conversation_id),
+                name=name,
+                force=force,
+                locks=pack_locks(locks),
+            )
+        answer = await self._connection.ask(
+            "TranscriptService/UndoRestore", request, transcript_pb2.TranscriptUndoResponse
+        )
+        restored, removed = reply.relative_paths(answer.restored), reply.relative_paths(answer.removed)
+        if both := set(restored) & set(removed):
+            raise SessionError("protocol", f"the daemon put back and took away '{printable(str(both.pop()))}'")
+        return UndoneTranscript(reply.recovery_name(answer.recovery, conversation_id), restored, removed)
+
+    async def prune_recovery(
+        self,
+        home: PurePosixPath,
+        format_name: str,
+        conversation_id: str = "",
+        *,
+        keep_count: int | None = None,
+        older_than_seconds: int | None = None,
+    ) -> Sequence[str]:
+        """Remove what restores have set aside and return the names; an entry goes when any rule says so.
+
+        Args:
+            home: The files lay below it.
+            format_name: Name of the format.
+            conversation_id: Only entries of this conversation; empty: all.
+            keep_count: Keep that many of the newest of each conversation.
+            older_than_seconds: Remove what was set aside longer ago.
+
+        Raises:
+            ConfigurationError: `invalid_argument`: neither rule was given.
+        """
+        with expressible():
+            request = transcript_pb2.TranscriptPruneRequest(
+                home=os.fsencode(home),
+                format=format_name,
+                id=conversation_id and check_conversation_id(conversation_id),
+                keep_count=keep_count,
+                older_than_seconds=older_than_seconds,
+            )
+        answer = await self._connection.ask(
+            "TranscriptService/PruneRecovery", request, transcript_pb2.TranscriptPruneResponse
+        )
+        return tuple(reply.name(removed) for removed in answer.removed)
+
+
+def _restored(
+    answer: transcript_pb2.TranscriptRestoreResponse, conversation_id: str, outgoing: OutgoingFiles
+) -> RestoredTranscript:
+    replaced, added = reply.relative_paths(answer.replaced), reply.relative_paths(answer.added)
+    told = [*answer.replaced, *answer.added]
+    if len(set(told)) < len(told) or not outgoing.paths.issuperset(told):
+        raise SessionError("protocol", "the daemon tells of files that were not sent, or of one twice")
+    if (answer.unchanged and (told or answer.recovery)) or (answer.replaced and not answer.recovery):
+        raise SessionError("protocol", "the daemon's result of the restore contradicts itself")
+    return RestoredTranscript(
+        unchanged=answer.unchanged,
+        recovery=reply.recovery_name(answer.recovery, conversation_id) if answer.recovery else "",
+        replaced=replaced,
+        added=added,
+        files_count=outgoing.files_count,
+        bytes_count=outgoing.bytes_count,
+        sent_bytes=outgoing.sent_bytes,
+    )
+
+
+def _recovery_item(item: transcript_pb2.TranscriptRecoveryEntry, conversation_id: str) -> TranscriptRecoveryItem:
+    found_id = reply.conversation_id(item.id)
+    files = reply.relative_paths(item.files)
+    if (conversation_id and found_id != conversation_id) or item.files_count < len(files):
+        raise SessionError("protocol", f"the daemon's recovery entry of {found_id} is not what was asked for")
+    return TranscriptRecoveryItem(
+        name=reply.recovery_name(item.name, found_id),
+        conversation_id=found_id,
+        set_aside=reply.moment(item.set_aside),
+        files=files,
+        files_count=item.files_count,
+    )

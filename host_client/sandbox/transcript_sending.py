@@ -1,0 +1,144 @@
+"""The sending half of a transcript restore: sources as messages, many in one step of a thread.
+
+Each file is made while what came before it is on its way. Success is what the daemon says after the commit and nothing
+else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from host_client.errors import SessionError, printable
+from host_client.sandbox.restore import MIN_COMMIT_BYTES_PER_SECOND
+from host_client.sandbox.task import in_thread, task_group
+from sandbox_api.framing import Batcher
+from sandbox_api.limits import CHUNK_BYTES
+from sandbox_api.names import path_problem
+from sandbox_api.v1 import payload_pb2, transcript_pb2
+from sandbox_api.wire import chunk_message
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+    from host_client.sandbox.transcript import TranscriptSource
+
+    Send = Callable[[bytes], Awaitable[None]]
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Messages to send one after the other, and how many bytes of content they have."""
+
+    messages: list[bytes]
+    content_bytes: int = 0
+    size_bytes: int = 0
+
+    def add(self, message: bytes, content_bytes: int = 0) -> None:
+        self.messages.append(message)
+        self.content_bytes += content_bytes
+        self.size_bytes += len(message)
+
+
+class OutgoingFiles:
+    """The files of one restore.
+
+    Args:
+        sources: What to send, in this order; advanced and read in threads, one step at a time.
+
+    Attributes:
+        files_count: Files that were handed on whole.
+        bytes_count: Their content.
+        sent_bytes: Size of the messages.
+        paths: Where the files go, below the home.
+    """
+
+    def __init__(self, sources: Iterable[TranscriptSource]) -> None:
+        self._sources = sources
+        self.files_count = 0
+        self.bytes_count = 0
+        self.sent_bytes = 0
+        self.paths: set[bytes] = set()
+
+    @property
+    def commit(self) -> transcript_pb2.TranscriptCommit:
+        """The commit of what was sent."""
+        return transcript_pb2.TranscriptCommit(files_count=self.files_count, bytes_count=self.bytes_count)
+
+    @property
+    def commit_seconds(self) -> float:
+        """Time to grant a daemon, beside its usual silence, between the commit and its answer."""
+        return self.bytes_count / MIN_COMMIT_BYTES_PER_SECOND
+
+    async def send(self, send: Send, after_chunk: Callable[[int], None] | None) -> None:
+        """Send all files; what comes next is made while a batch is sent.
+
+        However this ends, the sources are closed, in a thread.
+
+        Raises:
+            SessionError: `unsafe_name`: a source names no path below the home.
+        """
+        batches = self._batches()
+        try:
+            batch = await in_thread(next, batches, None)
+            while batch is not None:
+                async with task_group() as group:
+                    following = group.create_task(in_thread(next, batches, None))
+                    for message in batch.messages:
+                        await send(message)
+                self.sent_bytes += batch.size_bytes
+                if after_chunk is not None and batch.content_bytes:
+                    after_chunk(batch.content_bytes)
+                batch = following.result()
+        finally:
+            await in_thread(batches.close)
+
+    def _batches(self) -> Generator[_Batch, None, None]:
+        batch = _Batch([])
+        with _closing(self._sources) as sources:
+            for source in sources:
+                for message, content_bytes in self._messages(source):
+                    batch.add(message, content_bytes)
+                    if batch.size_bytes >= CHUNK_BYTES:
+                        yield batch
+                        batch = _Batch([])
+        yield batch
+
+    def _messages(self, source: TranscriptSource) -> Generator[tuple[bytes, int], None, None]:
+        """Yield the messages of a file, each with how many bytes of content it has."""
+        path = os.fsencode(source.path)
+        if problem := path_problem(path):
+            raise SessionError("unsafe_name", f"the path '{printable(path)}' of a transcript {problem}")
+        self.paths.add(path)
+        begin = transcript_pb2.TranscriptFile(path=path, mode=source.mode, append_lines=source.append_lines)
+        yield transcript_pb2.TranscriptRestoreRequest(file=begin).SerializeToString(), 0
+        batcher, sha256 = Batcher(), hashlib.sha256()
+        with _closing(source.pieces()) as pieces:
+            for piece in pieces:
+                sha256.update(piece)
+                batcher.add(piece)
+                for offset, parts in batcher.full():
+                    yield chunk_message(offset, parts), sum(map(len, parts))
+        for offset, parts in batcher.rest():
+            yield chunk_message(offset, parts), sum(map(len, parts))
+        trailer = payload_pb2.Trailer(size=batcher.size, sha256=sha256.digest())
+        yield transcript_pb2.TranscriptRestoreRequest(trailer=trailer).SerializeToString(), 0
+        self.files_count += 1
+        self.bytes_count += batcher.size
+
+
+@contextmanager
+def _closing(items: Iterable[T]) -> Iterator[Iterator[T]]:
+    """Iterate, and close a generator here instead of when, and in the thread where, it is forgotten."""
+    iterator = iter(items)
+    try:
+        yield iterator
+    finally:
+        if isinstance(iterator, Generator):
+            iterator.close()
