@@ -85,22 +85,29 @@ def test_the_thread_of_an_agent_is_resumed_by_its_own_id(
 
 
 @both
+@pytest.mark.parametrize("is_longer_first", [False, True], ids=["to-longer-name", "to-shorter-name"])
 def test_a_fork_and_its_parent_go_on_after_each_move(
-    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], tmp_path: Path
+    program: TranscriptProgram,
+    model: StubModel,
+    sandboxes: tuple[Sandbox, Sandbox],
+    tmp_path: Path,
+    *,
+    is_longer_first: bool,
 ) -> None:
     """Each remembers what was common and what was its own, however long the names of the places are.
 
-    A fork of Codex is the parent's file up to a byte, and a file of its own from there on.
+    A fork of Codex is the parent's file up to a byte, and a file of its own from there on: a number of bytes that is
+    not that of the new place cuts off what was said last, or is more than there are.
     """
-    first, second = sandboxes
+    longer = new_sandbox(program, tmp_path / "b" / "home", tmp_path.joinpath("b", *["a folder of many"] * 30))
+    first, second = (longer, sandboxes[0]) if is_longer_first else (sandboxes[0], longer)
     common = ["please remember alpha", "then RUN{pwd}"]
     parent = program.turn(first.home, first.workspace, common[0])
     resume = program.resume_command(parent, PurePosixPath(first.workspace))
     program.turn(first.home, first.workspace, common[1], resume=resume)
     fork = program.turn(first.home, first.workspace, "forked", resume=program.fork_command(parent))
-    program.turn(first.home, first.workspace, "not forked", resume=resume)
     assert fork != parent
-    histories = {fork: [*common, "forked"], parent: [*common, "not forked"]}
+    histories = {fork: [*common, "forked"], parent: common}
 
     for number, (source, target) in enumerate([(first, second), (second, first)]):
         for conversation_id, history in histories.items():
@@ -114,6 +121,19 @@ def test_a_fork_and_its_parent_go_on_after_each_move(
                 f"I was told {count} things" for count in range(1, len(history))
             ]
             assert str(target.workspace) in results(request)[-1]
+
+
+@only_codex
+def test_codex_finds_it_as_the_newest_of_the_workspace(
+    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], tmp_path: Path
+) -> None:
+    """`--last` looks for the directory that the rollout names last: that is the new one."""
+    first, second = sandboxes
+    conversation_id = program.turn(first.home, first.workspace, "please remember alpha")
+    carry(program, conversation_id, first, second, tmp_path / "host")
+    last = ["codex", "exec", "resume", "--last"]
+    assert program.turn(second.home, second.workspace, "and on", resume=last) == conversation_id
+    assert said_by_user(model.requests()[-1].messages) == ["please remember alpha", "and on"]
 
 
 @only_claude
