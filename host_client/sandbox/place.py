@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from sandbox_api.names import check_conversation_id
 from sandbox_api.v1 import bundle_pb2
@@ -54,10 +54,11 @@ class SessionSummary:
 
     Attributes:
         conversation_id: Its id.
-        path: Its directory.
+        path: Its directory, or its main transcript.
         modified: Newest change of its required files; None when it has none of them.
         complete: Whether all required files are there.
         in_use_pid: Process that has it open; 0: none is known.
+        bytes_count: Size of its transcript; None: not counted.
     """
 
     conversation_id: str
@@ -65,14 +66,20 @@ class SessionSummary:
     modified: datetime | None
     complete: bool
     in_use_pid: int
+    bytes_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """An entry of the session directory that is not in the bundle; the path is printable."""
+    """An entry that was not taken along; the path is printable.
+
+    Attributes:
+        path: Below the session directory, or below the CLI home.
+        why: Of a session directory `not_selected` or `symlink`; else in words, such as `lock of the CLI`.
+    """
 
     path: str
-    why: Literal["not_selected", "symlink"]
+    why: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,7 +173,7 @@ class TranscriptLayout(Protocol):
         """Return the folder of the sandbox below which transcripts lie."""
 
     def pattern(self, conversation_id: str, /) -> str:
-        """Return the glob that the file name of a conversation's transcript matches."""
+        """Return the glob that the file name of a conversation's transcript matches; the id `*` stands for any."""
 
     def matches(self, file: Path, conversation_id: str, /) -> bool:
         """Tell whether a file of the host is the transcript of a conversation."""

@@ -43,12 +43,14 @@ class HostHome:
     Attributes:
         host_path: Absolute path of the home; it need not exist.
         repository: Absolute path with links resolved, as a CLI started there calls it.
+        named_repository: Absolute path as the caller named it.
         anchor: A directory above it, or itself, that may be reached through links.
         steps: From there to the home; none of them may be a link.
     """
 
     host_path: Path
     repository: Path
+    named_repository: Path
     anchor: Path
     steps: tuple[str, ...]
 
@@ -63,11 +65,11 @@ class HostHome:
             ConfigurationError: `invalid_argument`: the context names neither repository nor conversation home.
             SessionError: `root_symlink`: the CLI home itself is a link, and the context does not accept that.
         """
-        repository = (context.repository or context.base).resolve()
+        named = (context.repository or context.base).absolute()
         user = context.conversation_home.absolute() if context.conversation_home else Path.home()
         root = layout.root
         if root is None:
-            return cls(user, repository, user, ())
+            return cls(user, named.resolve(), named, user, ())
         variable = root.variable if context.conversation_home is None else None
         moved = Path(os.environ.get(variable, "") if variable else "")
         anchor, steps = user, PurePosixPath(root.directory).parts
@@ -83,7 +85,7 @@ class HostHome:
                     facts={"path": printable(str(host_path))},
                 )
             anchor, steps = host_path, ()
-        return cls(host_path, repository, anchor, steps)
+        return cls(host_path, named.resolve(), named, anchor, steps)
 
     def open(self, steps: Sequence[str] = (), *, create: bool = False, durable: bool = True) -> Folder:
         """Open a folder below the home, or the home itself; blocks.
