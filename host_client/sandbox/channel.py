@@ -56,6 +56,8 @@ _FALLBACK: dict[grpc.StatusCode, tuple[type[OutpostError], str, str]] = {
     ),
 }
 
+_UPDATE_HINT = "the daemon is older than this client: update outpost-sandbox in the sandbox"
+
 
 def open_channel(address: str) -> grpc.aio.Channel:
     """Open a channel; nothing is connected before the first call."""
@@ -77,7 +79,8 @@ def failure_of(code: grpc.StatusCode, metadata: Iterable[Any] | None, target: st
         if key == STATUS_KEY and isinstance(value, bytes) and (failure := unpack_status(value)):
             return reply.failure(failure)
     family, reason, message = _FALLBACK.get(code, _INTERNAL)
-    return family(reason, message.format(target), facts={"grpc_status": code.name, "target": target})
+    hint = _UPDATE_HINT if code is grpc.StatusCode.UNIMPLEMENTED else ""
+    return family(reason, message.format(target), hint=hint, facts={"grpc_status": code.name, "target": target})
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from sandbox_api.v1 import payload_pb2, transcript_pb2
 from sandbox_api.wire import pack_locks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
     from datetime import datetime
     from pathlib import PurePosixPath
 
@@ -200,7 +200,7 @@ class Transcripts:
         held: Sequence[FollowHeld],
         patterns: Sequence[FollowPattern],
         interval_seconds: float = 0.25,
-    ) -> AsyncIterator[FollowBegin | FollowData | FollowMark]:
+    ) -> AsyncGenerator[FollowBegin | FollowData | FollowMark, None]:
         """Yield what files have beyond what is held, and then what is appended to them, until this is closed.
 
         Numbers, offsets and order are checked; the SHA-256 of a mark is for the caller to compare. A connection that
@@ -230,7 +230,10 @@ class Transcripts:
         answer = await self._connection.ask(
             "TranscriptService/FindHolders", request, transcript_pb2.FindHoldersResponse
         )
-        return tuple(Holder(reply.sandbox_path(item.path, "sign of a process"), item.pid) for item in answer.holders)
+        holders = tuple(Holder(reply.sandbox_path(item.path, "sign of a process"), item.pid) for item in answer.holders)
+        if elsewhere := [holder for holder in holders if not holder.path.is_relative_to(home)]:
+            raise SessionError("protocol", f"the daemon's '{printable(str(elsewhere[0].path))}' is not in the CLI home")
+        return holders
 
     async def list_recovery(
         self, home: PurePosixPath, format_name: str, conversation_id: str = ""
