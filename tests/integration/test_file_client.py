@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from host_client.errors import (
+    ConfigurationError,
     OutpostError,
     SessionError,
     WorkspaceError,
@@ -174,3 +175,58 @@ async def test_files_are_told_written_read_and_removed(tmp_path: Path) -> None:
         with pytest.raises(WorkspaceError) as missing:
             await sandbox.files.stat(path)
         assert missing.value.reason == "not_found"
+
+
+async def test_file_that_grows_while_it_is_read_is_told(tmp_path: Path) -> None:
+    """A read ends at the size the file had when it was opened, and says whether there is more by then."""
+    home = tmp_path / "home"
+    home.mkdir()
+    path = home / "log"
+    path.write_bytes(bytes(20 * MIB))
+    parts: list[bytes] = []
+
+    def grow(data: bytes) -> None:
+        if not parts:
+            with path.open("ab") as file:
+                file.write(b"more")
+        parts.append(data)
+
+    async with connect(f"local:{home}") as sandbox:
+        assert not (await sandbox.files.read(sandbox.home / "log", lambda _: None)).grew
+        read = await sandbox.files.read(sandbox.home / "log", grow)
+        assert (read.grew, read.info.size, sum(map(len, parts))) == (True, 20 * MIB, 20 * MIB)
+
+
+async def test_head_is_the_beginning_of_a_file(tmp_path: Path) -> None:
+    """The first bytes of a file are read alone, and all of a file that has no more."""
+    home = tmp_path / "home"
+    home.mkdir()
+    content = os.urandom(2 * MIB)
+    (home / "big").write_bytes(content)
+    (home / "empty").write_bytes(b"")
+    async with connect(f"local:{home}") as sandbox:
+        for max_bytes in (1, MIB + 1, 2 * MIB, 3 * MIB):
+            assert await sandbox.files.head(sandbox.home / "big", max_bytes) == content[:max_bytes]
+        assert await sandbox.files.head(sandbox.home / "empty", 10) == b""
+        with pytest.raises(WorkspaceError) as missing:
+            await sandbox.files.head(sandbox.home / "missing", 10)
+        assert missing.value.reason == "not_found"
+        for max_bytes in (0, -1, 1 << 64):
+            with pytest.raises(ConfigurationError) as caught:
+                await sandbox.files.head(sandbox.home / "big", max_bytes)
+            assert caught.value.reason == "invalid_argument"
+
+
+async def test_files_are_found_by_what_they_begin_with(tmp_path: Path) -> None:
+    """Of the files whose names match those are told that have the bytes in their head."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for name, content in {"a": b"x needle", "b": b"none", "c": bytes(100) + b"needle"}.items():
+        (home / name).write_bytes(content)
+    async with connect(f"local:{home}") as sandbox:
+        for head_bytes, names in ((0, ["a", "c"]), (50, ["a"])):
+            found = sandbox.files.find(sandbox.home, "?", contains=b"needle", head_bytes=head_bytes)
+            assert [info.path.name async for info in found] == names
+        with pytest.raises(ConfigurationError) as caught:
+            _ = [info async for info in sandbox.files.find(sandbox.home, "?", max_files=-1)]
+        assert caught.value.reason == "invalid_argument"
