@@ -15,7 +15,7 @@ from host_client.sandbox import reply
 from host_client.sandbox.follow import follow_request
 from host_client.sandbox.request import expressible
 from host_client.sandbox.task import in_thread
-from host_client.sandbox.transcript_sending import OutgoingFiles
+from host_client.sandbox.transcript_restore import OutgoingFiles
 from sandbox_api.names import check_conversation_id
 from sandbox_api.v1 import payload_pb2, transcript_pb2
 from sandbox_api.wire import pack_locks

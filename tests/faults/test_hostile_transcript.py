@@ -214,7 +214,7 @@ async def test_silence_in_a_restore_ends_by_the_stall_limit(silent_after: str) -
 
 async def test_large_commit_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that has a lot to force to disk may be silent for longer than the stall limit before its result."""
-    monkeypatch.setattr("host_client.sandbox.transcript_sending.MIN_COMMIT_BYTES_PER_SECOND", 1)
+    monkeypatch.setattr("host_client.sandbox.transcript_restore.MIN_COMMIT_BYTES_PER_SECOND", 1)
 
     async def script(exchange: Exchange) -> None:
         await received(exchange, "commit")
