@@ -17,11 +17,12 @@ from host_client.errors import (
     UnavailableError,
     WorkspaceError,
 )
-from host_client.sandbox.daemon import Finding, Info
-from host_client.sandbox.file import FileInfo
+from host_client.sandbox.daemon import Finding, Info, ResolvedHome
+from host_client.sandbox.file import FileInfo, ReadFile
 from host_client.sandbox.place import LeftOut, Place, RecoveryItem, SessionSummary, Undone
 from host_client.sandbox.progress import Progress
 from host_client.sandbox.sandbox import Sandbox, connect
+from host_client.sandbox.transcript import Holder, TranscriptRecoveryItem, UndoneTranscript
 from host_client.stores.bundle import SessionBundleConversations
 from host_client.stores.context import ConversationContext
 from host_client.stores.contract import (
@@ -45,6 +46,7 @@ __all__ = [
     "Delivery",
     "FileInfo",
     "Finding",
+    "Holder",
     "Info",
     "LeftOut",
     "LimitError",
@@ -55,16 +57,20 @@ __all__ = [
     "Place",
     "ProcessError",
     "Progress",
+    "ReadFile",
     "RecoveryItem",
     "RelayResult",
+    "ResolvedHome",
     "RestoreOutcome",
     "Sandbox",
     "SessionBundleConversations",
     "SessionBundleProfile",
     "SessionError",
     "SessionSummary",
+    "TranscriptRecoveryItem",
     "UnavailableError",
     "Undone",
+    "UndoneTranscript",
     "WorkspaceError",
     "builtin_format",
     "connect",
