@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.clis.carry import Sandbox, new_sandbox
+from e2e.clis.host import Host, Sandbox, new_sandbox
 from e2e.clis.install import UnavailableError
 from e2e.clis.program import Copilot, Kimi, Program
 from e2e.clis.transcript_program import Claude, Codex
@@ -27,6 +27,12 @@ def program(request: pytest.FixtureRequest, model: StubModel) -> Program:
     except UnavailableError as reason:
         pytest.skip(f"{request.param.name} cannot be installed here: {reason}")
     return made
+
+
+@pytest.fixture
+def host(tmp_path: Path, program: Program) -> Host:
+    """Make a user of our command."""
+    return Host(program, tmp_path / "host")
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ The CLIs are the vendors' own, run offline against a stub model that shows what 
 """
 
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import pytest
 
-from e2e.clis.carry import Sandbox, carry
+from e2e.clis.host import Host, Sandbox
 from e2e.clis.program import Copilot, Program
 from e2e.clis.terminal import Terminal
 from support.stub_model import StubModel
@@ -48,7 +48,7 @@ def check_resumed(
 
 
 def test_a_conversation_goes_on_elsewhere_and_comes_back(
-    program: Program, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], tmp_path: Path
+    program: Program, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], host: Host
 ) -> None:
     """History, tools and instructions follow the conversation to another home and workspace, there and back again."""
     first, second = sandboxes
@@ -60,7 +60,7 @@ def test_a_conversation_goes_on_elsewhere_and_comes_back(
 
     for number, (source, target) in enumerate([(first, second), (second, first)]):
         before = len(model.requests())
-        restored = carry(program, conversation_id, source, target, tmp_path / "host")
+        restored = host.carry(conversation_id, source, target)
         assert not restored["unchanged"]
         assert bool(restored["recovery"]) == (target is first), "a session that was there is set aside"
         history.append(f"move {number} RUN{{pwd; echo {number} > moved-{number}.txt}}")
@@ -72,12 +72,12 @@ def test_a_conversation_goes_on_elsewhere_and_comes_back(
 
 @pytest.mark.parametrize("program", [Copilot], indirect=True, ids=["copilot"])
 def test_copilot_finds_the_new_workspace_by_itself(
-    program: Program, sandboxes: tuple[Sandbox, Sandbox], tmp_path: Path
+    program: Program, sandboxes: tuple[Sandbox, Sandbox], host: Host
 ) -> None:
     """Resumed from anywhere and without `-C`, it goes to the recorded directory: that is the new one, not the old."""
     first, second = sandboxes
     conversation_id = program.turn(first.home, first.workspace, "please remember alpha")
-    carry(program, conversation_id, first, second, tmp_path / "host")
+    host.carry(conversation_id, first, second)
     resume = ["copilot", "--resume", conversation_id]
     program.turn(second.home, second.home, "then RUN{echo here > here.txt}", resume=resume)
     assert (second.workspace / "here.txt").read_text() == "here\n"
@@ -86,7 +86,7 @@ def test_copilot_finds_the_new_workspace_by_itself(
 
 @pytest.mark.parametrize("program", [Copilot], indirect=True, ids=["copilot"])
 def test_copilot_takes_back_a_change_of_before_the_move(
-    program: Program, sandboxes: tuple[Sandbox, Sandbox], tmp_path: Path
+    program: Program, sandboxes: tuple[Sandbox, Sandbox], host: Host
 ) -> None:
     """The rewind index fits the new place: its paths, their hex forms and the keys made from them.
 
@@ -97,7 +97,7 @@ def test_copilot_takes_back_a_change_of_before_the_move(
     resume = program.resume_command(conversation_id, PurePosixPath(first.workspace))
     program.turn(first.home, first.workspace, "then RUN{echo one > made.txt}", resume=resume)
     (second.workspace / "made.txt").write_bytes((first.workspace / "made.txt").read_bytes())
-    restored = carry(program, conversation_id, first, second, tmp_path / "host")
+    restored = host.carry(conversation_id, first, second)
 
     command = [*program.executable(), *restored["resume"][1:], "--allow-all"]
     environment = program.environment(second.home)

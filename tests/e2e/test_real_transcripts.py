@@ -6,14 +6,16 @@ The CLIs are the vendors' own, as in `test_real_clis`, and so is the judge: the 
 import os
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 import pytest
 
-from e2e.clis.carry import Sandbox, carry, new_sandbox
+from e2e.clis.host import Host, Sandbox, new_sandbox
 from e2e.clis.transcript_program import Claude, Codex, TranscriptProgram
 from support.stub_model import StubModel
 from support.stub_model.conversation import Request, said_by_user
+from support.wait import wait_until
 
 pytestmark = [pytest.mark.clis, pytest.mark.timeout(300)]
 
@@ -45,7 +47,7 @@ def delegate(program: TranscriptProgram, model: StubModel, place: Sandbox, promp
 
 @both
 def test_an_agent_is_continued_after_each_move(
-    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], tmp_path: Path
+    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], host: Host
 ) -> None:
     """The conversation goes on with the agent it had started elsewhere: both remember all and work in the new place."""
     first, second = sandboxes
@@ -53,7 +55,7 @@ def test_an_agent_is_continued_after_each_move(
     history = [f"please DELEGATE{{{told[0]}}}"]
     conversation_id, agent = delegate(program, model, first, history[0])
     for number, (source, target) in enumerate([(first, second), (second, first)]):
-        restored = carry(program, conversation_id, source, target, tmp_path / "host")
+        restored = host.carry(conversation_id, source, target)
         before = len(model.requests())
         told.append(f"and again {number} RUN{{pwd}}")
         history.append(f"now TELL{{{agent}: {told[-1]}}}")
@@ -73,12 +75,12 @@ def test_an_agent_is_continued_after_each_move(
 
 @only_codex
 def test_the_thread_of_an_agent_is_resumed_by_its_own_id(
-    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], tmp_path: Path
+    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], host: Host
 ) -> None:
     """It came with the conversation that started it."""
     first, second = sandboxes
     conversation_id, agent = delegate(program, model, first, "please DELEGATE{count to ten}")
-    carry(program, conversation_id, first, second, tmp_path / "host")
+    host.carry(conversation_id, first, second)
     resume = program.resume_command(agent, PurePosixPath(second.workspace))
     assert program.turn(second.home, second.workspace, "and to twenty", resume=resume) == agent
     assert said_by_user(model.requests()[-1].messages) == ["count to ten", "and to twenty"]
@@ -86,10 +88,11 @@ def test_the_thread_of_an_agent_is_resumed_by_its_own_id(
 
 @both
 @pytest.mark.parametrize("is_longer_first", [False, True], ids=["to-longer-name", "to-shorter-name"])
-def test_a_fork_and_its_parent_go_on_after_each_move(
+def test_forks_and_their_parent_go_on_after_each_move(
     program: TranscriptProgram,
     model: StubModel,
     sandboxes: tuple[Sandbox, Sandbox],
+    host: Host,
     tmp_path: Path,
     *,
     is_longer_first: bool,
@@ -106,12 +109,13 @@ def test_a_fork_and_its_parent_go_on_after_each_move(
     resume = program.resume_command(parent, PurePosixPath(first.workspace))
     program.turn(first.home, first.workspace, common[1], resume=resume)
     fork = program.turn(first.home, first.workspace, "forked", resume=program.fork_command(parent))
-    assert fork != parent
-    histories = {fork: [*common, "forked"], parent: common}
+    second_fork = program.turn(first.home, first.workspace, "and again", resume=program.fork_command(fork))
+    histories = {second_fork: [*common, "forked", "and again"], fork: [*common, "forked"], parent: common}
+    assert len(histories) == 3
 
     for number, (source, target) in enumerate([(first, second), (second, first)]):
         for conversation_id, history in histories.items():
-            restored = carry(program, conversation_id, source, target, tmp_path / "host")
+            restored = host.carry(conversation_id, source, target)
             history.append(f"move {number} RUN{{pwd}}")
             program.turn(target.home, target.workspace, history[-1], resume=restored["resume"])
             request = model.requests()[-1]
@@ -125,20 +129,46 @@ def test_a_fork_and_its_parent_go_on_after_each_move(
 
 @only_codex
 def test_codex_finds_it_as_the_newest_of_the_workspace(
-    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], tmp_path: Path
+    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], host: Host
 ) -> None:
     """`--last` looks for the directory that the rollout names last: that is the new one."""
     first, second = sandboxes
     conversation_id = program.turn(first.home, first.workspace, "please remember alpha")
-    carry(program, conversation_id, first, second, tmp_path / "host")
+    host.carry(conversation_id, first, second)
     last = ["codex", "exec", "resume", "--last"]
     assert program.turn(second.home, second.workspace, "and on", resume=last) == conversation_id
     assert said_by_user(model.requests()[-1].messages) == ["please remember alpha", "and on"]
 
 
+@both
+def test_a_running_conversation_is_captured_and_not_replaced(
+    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], host: Host
+) -> None:
+    """The CLI's own sign is understood: what is there so far goes on elsewhere, and nothing is put over it."""
+    first, second = sandboxes
+    history = ["please remember alpha", "RUN{touch begun; until [ -e over ]; do sleep 0.1; done}"]
+    conversation_id = program.turn(first.home, first.workspace, history[0])
+    host.carry(conversation_id, first, second)
+    resume = program.resume_command(conversation_id, PurePosixPath(first.workspace))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(program.turn, first.home, first.workspace, history[1], resume=resume)
+        try:
+            wait_until((first.workspace / "begun").exists, "the tool to run")
+            assert host.refusal(conversation_id, first) == "in_use"
+            captured = host.capture(conversation_id, first)
+            assert "in_use" in [notice["reason"] for notice in captured["notices"]]
+            restored = host.restore(conversation_id, second)
+        finally:
+            (first.workspace / "over").touch()
+        running.result()
+    program.turn(second.home, second.workspace, "and on", resume=restored["resume"])
+    assert said_by_user(model.requests()[-1].messages) == [*history, "and on"]
+    assert not host.carry(conversation_id, second, first)["unchanged"], "it is in use no more"
+
+
 @only_claude
 def test_what_was_restored_is_not_deleted_as_old(
-    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], tmp_path: Path
+    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], host: Host
 ) -> None:
     """Claude Code deletes files that are older than 30 days when it starts: what is restored counts from now."""
     first, second = sandboxes
@@ -146,7 +176,7 @@ def test_what_was_restored_is_not_deleted_as_old(
     old = time.time() - FORGOTTEN_SECONDS
     for path in program.transcripts(first.home).rglob("*.jsonl"):
         os.utime(path, (old, old))
-    restored = carry(program, conversation_id, first, second, tmp_path / "host")
+    restored = host.carry(conversation_id, first, second)
     arrived = sorted(program.transcripts(second.home).rglob("*.jsonl"))
     assert len(arrived) == 2
     folder = program.transcripts(second.home)
@@ -168,13 +198,19 @@ def test_what_was_restored_is_not_deleted_as_old(
 @only_claude
 @pytest.mark.parametrize("name", ["long/" * 45 + "demo-app", "Ünï_côdé.d/日本 語/🧪 (x)~"], ids=["long", "odd"])
 def test_claude_finds_it_by_the_name_of_the_workspace(
-    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], tmp_path: Path, name: str
+    program: TranscriptProgram,
+    model: StubModel,
+    sandboxes: tuple[Sandbox, Sandbox],
+    host: Host,
+    tmp_path: Path,
+    *,
+    name: str,
 ) -> None:
     """What is restored lies in the folder that Claude Code itself makes for the workspace, and goes on there."""
     first, _ = sandboxes
     place = new_sandbox(program, tmp_path / "named" / "home", tmp_path / "named" / name)
     conversation_id = program.turn(first.home, first.workspace, "please remember alpha")
-    restored = carry(program, conversation_id, first, place, tmp_path / "host")
+    restored = host.carry(conversation_id, first, place)
     other = program.turn(place.home, place.workspace, "another conversation")
     program.turn(place.home, place.workspace, "and on", resume=restored["resume"])
     assert said_by_user(model.requests()[-1].messages) == ["please remember alpha", "and on"]
