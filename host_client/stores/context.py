@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from host_client.sandbox.progress import Progress
     from host_client.sandbox.sandbox import Sandbox
+    from host_client.session.redaction import Redaction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,7 @@ class ConversationContext:
         skip_links: Leave symbolic links out of a capture, named in the record, instead of refusing them.
         follow_root_link: Accept a CLI home that is itself a symbolic link.
         allow_empty: Capture a transcript in which nothing was said yet, instead of refusing it.
+        redaction: What must not be saved on the host of what a capture brings; None: everything may.
         retries: How often a capture starts again when the session changed while it was read.
         progress: Told at most ten times a second.
     """
@@ -48,6 +50,7 @@ class ConversationContext:
     skip_links: bool = False
     follow_root_link: bool = False
     allow_empty: bool = False
+    redaction: Redaction | None = None
     retries: int = 0
     progress: Callable[[Progress], None] | None = None
 

@@ -6,11 +6,11 @@ be resumed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path, PurePosixPath
 
     from host_client.sandbox.place import LeftOut
@@ -54,6 +54,7 @@ class ConversationRecord:
         unchanged: The file on the host had that content already and was left as it was.
         reference: Where an archive keeps it; None: in no archive.
         notices: What else should be known, such as a torn last line.
+        redactions: Hits of each rule of the capture's redaction, by its name; empty when there was none.
     """
 
     format: str
@@ -71,6 +72,7 @@ class ConversationRecord:
     unchanged: bool = False
     reference: None = None
     notices: Sequence[Notice] = ()
+    redactions: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
