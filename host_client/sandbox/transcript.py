@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from host_client.sandbox.connection import Connection
     from host_client.sandbox.follow import FollowBegin, FollowData, FollowHeld, FollowMark, FollowPattern
     from sandbox_api.lock import LockSign
+    from sandbox_api.manifest import Entry
 
 BEAT_SECONDS = 10.0
 """How often a daemon that has nothing to tell of followed files says so."""
@@ -62,6 +63,7 @@ class RestoredTranscript:
         files_count: Files that were sent.
         bytes_count: Their content.
         sent_bytes: What that took on the wire.
+        entries: Path, size and SHA-256 of each file as it was sent.
     """
 
     unchanged: bool
@@ -71,6 +73,7 @@ class RestoredTranscript:
     files_count: int
     bytes_count: int
     sent_bytes: int
+    entries: Sequence[Entry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +348,7 @@ def _restored(
         files_count=outgoing.files_count,
         bytes_count=outgoing.bytes_count,
         sent_bytes=outgoing.sent_bytes,
+        entries=outgoing.entries,
     )
 
 

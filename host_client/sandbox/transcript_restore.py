@@ -18,6 +18,7 @@ from host_client.sandbox.restore import MIN_COMMIT_BYTES_PER_SECOND
 from host_client.sandbox.task import in_thread, task_group
 from sandbox_api.framing import Batcher
 from sandbox_api.limits import CHUNK_BYTES
+from sandbox_api.manifest import Entry
 from sandbox_api.names import path_problem
 from sandbox_api.v1 import payload_pb2, transcript_pb2
 from sandbox_api.wire import chunk_message
@@ -57,6 +58,7 @@ class OutgoingFiles:
         bytes_count: Their content.
         sent_bytes: Size of the messages.
         paths: Where the files go, below the home.
+        entries: Path, size and SHA-256 of each file that was handed on whole.
     """
 
     def __init__(self, sources: Iterable[TranscriptSource]) -> None:
@@ -65,6 +67,7 @@ class OutgoingFiles:
         self.bytes_count = 0
         self.sent_bytes = 0
         self.paths: set[bytes] = set()
+        self.entries: list[Entry] = []
 
     @property
     def commit(self) -> transcript_pb2.TranscriptCommit:
@@ -131,6 +134,7 @@ class OutgoingFiles:
         yield transcript_pb2.TranscriptRestoreRequest(trailer=trailer).SerializeToString(), 0
         self.files_count += 1
         self.bytes_count += batcher.size
+        self.entries.append(Entry(path, batcher.size, sha256.digest()))
 
 
 @contextmanager
