@@ -13,6 +13,7 @@ A line of nothing but space is not JSON.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections import deque
@@ -41,7 +42,7 @@ _quick = msgspec.json.Decoder(msgspec.Raw).decode
 _PLAIN_KEY = re.compile(rb'cwd"[ \t\r]*:[ \t\r]*(?=")')
 _ANY_KEY = re.compile(rb'(?:c|\\u0063)(?:w|\\u0077)(?:d|\\u0064)"[ \t\r]*:[ \t\r]*(?=")')
 _ESCAPED_KEYS = (b'"\\u0063', b'"c\\u0077', b'"cw\\u0064"')
-_ESCAPED_LETTER = b"\\u00"
+_ESCAPED_LETTER = re.compile(rb"\\u00[67]")
 
 
 class Span(NamedTuple):
@@ -64,12 +65,12 @@ class Values(NamedTuple):
     directory: Span | None
 
 
-def is_json(line: bytes | bytearray | memoryview) -> bool:
+def is_json(line: bytes | bytearray) -> bool:
     """Tell whether a line is one JSON value, or several."""
     try:
         _quick(line)
     except (msgspec.DecodeError, RecursionError):
-        return read_values(bytes(line)) is not None
+        return read_values(line) is not None
     return True
 
 
@@ -77,12 +78,10 @@ def are_json(block: bytes) -> bool:
     """Tell quickly that each line of a block is one JSON value; False may also mean that it takes a closer look.
 
     Args:
-        block: Lines, each with its newline.
+        block: Lines, the last one with its newline too.
     """
-    lines = block.split(b"\n")
-    del lines[-1]
     try:
-        deque(map(_quick, lines), maxlen=0)
+        deque(map(_quick, io.BytesIO(block)), maxlen=0)
     except (msgspec.DecodeError, RecursionError):
         return False
     return True
@@ -107,7 +106,7 @@ def read_values(line: bytes | bytearray) -> Values | None:
 
 def has_escaped_key(block: bytes | bytearray) -> bool:
     """Tell whether there may be a member `cwd` whose name is spelled with escapes."""
-    return _ESCAPED_LETTER in block and any(key in block for key in _ESCAPED_KEYS)
+    return _ESCAPED_LETTER.search(block) is not None and any(key in block for key in _ESCAPED_KEYS)
 
 
 def find_directories(block: bytes | bytearray) -> Iterator[Span]:

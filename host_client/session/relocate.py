@@ -22,7 +22,7 @@ from host_client.session.line import (
     has_escaped_key,
     is_json,
 )
-from host_client.session.line_block import LineBlocks
+from host_client.session.line_block import LineBlocks, part
 from host_client.session.origin import Held, find_origin
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 1 << 20
 """Longest piece of a long line that is given out at a time."""
-_NAME_END = b'cwd"'
+_NAME = re.compile(rb'"cwd"')
 _MEMBER = b'"cwd":'
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _LONGEST_ESCAPE_BYTES = 12
@@ -45,9 +45,9 @@ class Relocator:
     constant: until the origin is known the lines wait, in an unnamed file of the system's temporary folder when they
     are many.
 
-    A transcript that grew can be gone on with: what a new relocator with the same destination, and with the origin
-    that the first one found, makes of the input from `line_read_bytes` on, belongs at `line_written_bytes` of the
-    output.
+    A transcript that grew can be gone on with, once `line_origin` is known: what a new relocator with the same
+    destination and that origin makes of the input from `line_read_bytes` on belongs at `line_written_bytes` of the
+    output. What it tells counts from there.
 
     Args:
         destination: Absolute path of the new working directory; bytes that are not UTF-8 as surrogates, as in
@@ -62,6 +62,7 @@ class Relocator:
         written_bytes: Output given.
         line_read_bytes: Offset in the input behind the newline of the last line that was given out.
         line_written_bytes: Offset in the output behind the same newline.
+        line_origin: The origin, unless it stands in a last line without a newline: that line may become another one.
         cut_positions: Offset in the output for each of `cuts` that was passed: the same distance from the last change
             in front of it. A value that a cut goes through counts as behind it.
         torn_at: After `finish`, offset in the input of a last line that neither ends with a newline nor is JSON.
@@ -75,6 +76,7 @@ class Relocator:
         self.written_bytes = 0
         self.line_read_bytes = 0
         self.line_written_bytes = 0
+        self.line_origin = origin
         self.cut_positions: dict[int, int] = {}
         self.torn_at: int | None = None
         self.ends_with_newline = False
@@ -116,6 +118,7 @@ class Relocator:
                 self._held.add(block)
                 return
             self._know(origin)
+            self.line_origin = origin if block.endswith(b"\n") else None
             yield from self._release()
         yield from self._give(block)
 
@@ -154,15 +157,16 @@ class Relocator:
         """
         if isinstance(block, bytearray) or (self._cuts and self._cuts[-1] < self._given_bytes + len(block)):
             return None
-        if has_escaped_key(block):
+        parts = block.split(self._old_member)
+        names_count = len(_NAME.findall(block))  # a third faster than `count`
+        if has_escaped_key(block) or names_count != len(parts) - 1:
             return None
-        count = block.count(_NAME_END)
-        if not count:
+        if not names_count:
             return block
-        if count != block.count(self._old_member) or b"\\" + self._old_member in block or not are_json(block):
+        if any(part.endswith(b"\\") for part in parts) or not are_json(block):
             return None
-        self.changed_count += count
-        return block.replace(self._old_member, self._new_member)
+        self.changed_count += names_count
+        return self._new_member.join(parts)
 
     def _edited(self, block: bytes | bytearray) -> Iterator[bytes]:
         """Yield a block with its values changed one by one."""
@@ -180,7 +184,6 @@ class Relocator:
 
     def _values(self, block: bytes | bytearray) -> Iterator[Span]:
         """Yield the values that must change: they stand in lines that are JSON and equal the origin."""
-        view = memoryview(block)
         line_end = 0
         line_is_json = False
         for name_start, start in find_directories(block):
@@ -190,7 +193,7 @@ class Relocator:
             if start >= line_end:
                 line_start = block.rfind(b"\n", line_end, name_start) + 1 or line_end
                 line_end = block.find(b"\n", end) + 1 or len(block)
-                line_is_json = is_json(view[line_start:line_end])
+                line_is_json = is_json(part(block, line_start, line_end))
             if line_is_json:
                 yield Span(start, end)
 
