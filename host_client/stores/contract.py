@@ -70,7 +70,7 @@ class ConversationRecord:
     left_out_count: int = 0
     in_use_pid: int = 0
     unchanged: bool = False
-    reference: None = None
+    reference: object | None = None
     notices: Sequence[Notice] = ()
     redactions: Mapping[str, int] = field(default_factory=dict)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from host_client.session.line_selection import selected_lines
 from host_client.session.transcript_scan import TranscriptScan
 from host_client.stores.contract import Notice
 from host_client.stores.layout import Conversation
-from host_client.stores.transcript_member import Members, kept_digest, members
+from host_client.stores.transcript_member import kept_digest, members
 from sandbox_api.limits import Limits
 from sandbox_api.manifest import Entry
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from host_client.stores.context import ConversationContext
     from host_client.stores.layout import Related, TranscriptLayout
     from host_client.stores.transcript_home import HostFiles
+    from host_client.stores.transcript_member import Members
 
 MAX_LEFT_OUT_COUNT = 100
 """Entries of `left_out` that a record names."""
@@ -48,14 +49,14 @@ class Kept:
         members: Its files that are there.
         entries: Path, size and digest of each of them: what `digest` is made of.
         scan: What the main transcript holds.
-        missing: Files that the layout names and that are not there; none of them is required.
+        missing: Notices of files that the layout names and that are not there; none of them is required.
     """
 
     conversation_id: str
     members: Members
     entries: Mapping[PurePosixPath, Entry]
     scan: TranscriptScan
-    missing: Sequence[PurePosixPath]
+    missing: Sequence[Notice]
 
     @property
     def digest(self) -> str:
@@ -68,13 +69,14 @@ class Kept:
         return sum(entry.size for entry in self.entries.values())
 
     @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """What lies with it and is not carried."""
+        return [LeftOut(_shown(item.path), item.why) for item in self.members.skipped]
+
+    @property
     def notices(self) -> Sequence[Notice]:
         """What should be known of it."""
-        missing = [
-            Notice("missing_companion", f"{_shown(path)} belongs to the conversation and is not there", _shown(path))
-            for path in self.missing
-        ]
-        return [*transcript_notices(self.scan, self.members.main), *missing]
+        return [*transcript_notices(self.scan, self.members.main), *self.missing]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +118,8 @@ def transcript_notices(scan: TranscriptScan, path: PurePosixPath) -> Sequence[No
     return found
 
 
-async def find_kept(layout: TranscriptLayout, conversation_id: str, files: HostFiles) -> Found | None:
-    """Find the main transcript of a conversation on this host; None when there is none.
+def find_kept(layout: TranscriptLayout, conversation_id: str, files: HostFiles) -> Found | None:
+    """Find the main transcript of a conversation on this host; None when there is none. Blocks.
 
     The one that the CLI itself would look for first, by the repository's resolved path or else by the path that the
     caller named, wins over others.
@@ -126,7 +128,26 @@ async def find_kept(layout: TranscriptLayout, conversation_id: str, files: HostF
         SessionError: `ambiguous`: several have the id and none of them is that one; all are named.
         ConfigurationError: `invalid_argument`: the layout names a place outside of the home.
     """
-    return await in_thread(_find, layout, conversation_id, files)
+    home = files.home
+    directory = home.below(layout.search_root(home.host_path), "the layout's search_root", or_home=True)
+    found = sorted(path for path in files.walk(directory) if layout.matches(home.host_path / path, conversation_id))
+    if not found:
+        return None
+    if len(found) == 1:
+        return Found(found[0], ())
+    for repository in (home.repository, home.named_repository):
+        preferred = layout.preferred_path(conversation_id, repository, home.host_path)
+        if preferred is None:
+            continue
+        main = home.below(preferred, "the layout's preferred_path")
+        if main in found:
+            return Found(main, [path for path in found if path != main])
+    raise SessionError(
+        "ambiguous",
+        f"{len(found)} transcripts on this host have the id {conversation_id}",
+        hint="ask from the repository that the one you mean belongs to, or move the others away",
+        offenders=(Offender(printable(str(home.host_path / path)), _described(files, path)) for path in found),
+    )
 
 
 async def read_kept(
@@ -161,35 +182,51 @@ async def read_kept(
         entries[main] = await in_thread(_scanned, files, main, scan)
     else:
         entries[main] = known[main]
-    named = await members(layout, Conversation(conversation_id, main, files, scan.collected))
+    named, missing = await kept_members(layout, conversation_id, files, main, scan.collected)
 
-    def read() -> tuple[list[Related], list[PurePosixPath]]:
-        there: list[Related] = []
-        missing: list[Related] = []
+    def read() -> None:
         bytes_count = entries[main].size
-        limits.check(bytes_count=bytes_count, files_count=1)
+        limits.check(bytes_count=bytes_count, files_count=1 + len(named.related))
         for member in named.related:
-            if member.path in known:
-                entries[member.path] = known[member.path]
-            elif files.status(member.path) is None:
-                missing.append(member)
-                continue
-            else:
-                entries[member.path] = entry_of(member.path, kept_pieces(files, member))
-            there.append(member)
-            bytes_count += entries[member.path].size
+            entry = known.get(member.path) or entry_of(member.path, kept_pieces(files, member))
+            if member.kind == "lines" and not entry.size:
+                continue  # a file of others, in which nothing belongs to this one
+            entries[member.path] = entry
+            bytes_count += entry.size
             limits.check(bytes_count=bytes_count, files_count=len(entries))
-        required = [member for member in missing if member.required]
-        if required:
-            raise SessionError(
-                "missing_required",
-                f"{len(required)} file(s) that the conversation {conversation_id} needs are not on this host",
-                offenders=(Offender(_shown(member.path), "is missing") for member in required),
-            )
-        return there, [member.path for member in missing]
 
-    there, missing = await in_thread(read)
-    return Kept(conversation_id, Members(main, there, named.skipped), entries, scan, missing)
+    await in_thread(read)
+    there = [member for member in named.related if member.path in entries]
+    return Kept(conversation_id, replace(named, related=there), entries, scan, missing)
+
+
+async def kept_members(
+    layout: TranscriptLayout,
+    conversation_id: str,
+    files: HostFiles,
+    main: PurePosixPath,
+    collected: Mapping[str, frozenset[str]],
+) -> tuple[Members, Sequence[Notice]]:
+    """Name the files of a conversation that are on this host, and tell which are not.
+
+    Raises:
+        SessionError: `missing_required`: one that it is useless without; `unsafe_name`.
+        WorkspaceError: `unsafe_path`, `access`.
+    """
+    named = await members(layout, Conversation(conversation_id, main, files, collected))
+    missing = await in_thread(lambda: [member for member in named.related if files.status(member.path) is None])
+    if required := [member for member in missing if member.required]:
+        raise SessionError(
+            "missing_required",
+            f"{len(required)} file(s) that the conversation {conversation_id} needs are not on this host",
+            offenders=(Offender(_shown(member.path), "is missing") for member in required),
+        )
+    there = [member for member in named.related if member not in missing]
+    notices = [
+        Notice("missing_companion", f"{shown} belongs to the conversation and is not there", shown)
+        for shown in (_shown(member.path) for member in missing)
+    ]
+    return replace(named, related=there), notices
 
 
 def kept_pieces(files: HostFiles, member: Related) -> Iterator[bytes]:
@@ -222,29 +259,6 @@ def _scanned(files: HostFiles, path: PurePosixPath, scan: TranscriptScan) -> Ent
         scan.feed(piece)
     scan.finish()
     return Entry(os.fsencode(path), size, sha256.digest())
-
-
-def _find(layout: TranscriptLayout, conversation_id: str, files: HostFiles) -> Found | None:
-    home = files.home
-    directory = home.below(layout.search_root(home.host_path), "search_root", or_home=True)
-    found = sorted(path for path in files.walk(directory) if layout.matches(home.host_path / path, conversation_id))
-    if not found:
-        return None
-    if len(found) == 1:
-        return Found(found[0], ())
-    for repository in (home.repository, home.named_repository):
-        preferred = layout.preferred_path(conversation_id, repository, home.host_path)
-        if preferred is None:
-            continue
-        main = home.below(preferred, "preferred_path")
-        if main in found:
-            return Found(main, [path for path in found if path != main])
-    raise SessionError(
-        "ambiguous",
-        f"{len(found)} transcripts on this host have the id {conversation_id}",
-        hint="ask from the repository that the one you mean belongs to, or move the others away",
-        offenders=(Offender(printable(str(home.host_path / path)), _described(files, path)) for path in found),
-    )
 
 
 def _described(files: HostFiles, path: PurePosixPath) -> str:

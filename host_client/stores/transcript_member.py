@@ -130,8 +130,8 @@ def below(home: PurePath, path: PurePath, what: str, *, or_home: bool = False) -
 
     Args:
         home: Absolute.
-        path: What the layout returned.
-        what: Which of its functions, for the message.
+        path: What somebody named.
+        what: What it is, for the message.
         or_home: Whether the home itself may be meant; it is `.` then.
 
     Raises:
@@ -147,7 +147,7 @@ def below(home: PurePath, path: PurePath, what: str, *, or_home: bool = False) -
     if problem:
         raise ConfigurationError(
             "invalid_argument",
-            f"what the layout's {what} returned, {printable(str(path))}, {problem}",
+            f"{what}, {_shown(path)}, {problem}",
             hint="a layout names absolute paths below the home that it is given",
         )
     return relative

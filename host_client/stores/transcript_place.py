@@ -55,7 +55,7 @@ async def transcripts(
         LimitError: `max_files`, `max_depth`.
     """
     root = layout.remote_search_root(place.home)
-    below(place.home, root, "remote_search_root", or_home=True)
+    below(place.home, root, "the layout's remote_search_root", or_home=True)
     # A pattern of the name, so an id may be one, too.
     async for info in context.connected.files.find(root, layout.pattern(conversation_id or "*")):
         if not info.path.is_relative_to(root):

@@ -1,0 +1,162 @@
+"""The transcripts of one conversation on their way to another directory.
+
+The one rule: what need not change does not: outside of `cwd` values, offsets into transcripts that changed and a
+missing last newline, not one byte, and of a compressed transcript in which none of these is, none at all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from host_client.errors import ConfigurationError, SessionError, printable
+from host_client.session.compression import compressed, decompressed, is_compressed
+from host_client.session.relocate import Relocator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from pathlib import PurePosixPath
+
+    from host_client.stores.layout import Reference, TranscriptLayout
+
+MAX_FIRST_LINE_BYTES = 1 << 20
+"""Most of a first line that a layout is shown."""
+
+_NOWHERE = "\0"
+"""No directory has this name, so nothing that names it is found."""
+
+
+@dataclass(slots=True)
+class _Change:
+    """What became different of a transcript: something in it, and whether a last newline was added."""
+
+    is_relocated: bool = False
+    is_ended: bool = False
+
+
+class Move:
+    """Gives the content of each transcript as it belongs at the destination. All methods block.
+
+    A transcript that says how many bytes of another one belong to it is given with the number that is right for what
+    becomes of the other one. For that the other is read up to there, so the order in which they are asked for does not
+    matter.
+
+    Args:
+        layout: Of the conversation.
+        content: Reads a transcript, decompressed, from its beginning.
+        transcripts: All of them.
+        destination: The new working directory.
+        origin: The one that the main transcript was recorded in; None: it names none, and nothing is relocated.
+
+    Attributes:
+        relocated: The transcripts given so far in which relocation changed something.
+    """
+
+    def __init__(
+        self,
+        layout: TranscriptLayout,
+        content: Callable[[PurePosixPath], Generator[bytes, None, None]],
+        transcripts: Sequence[PurePosixPath],
+        *,
+        destination: str,
+        origin: str | None,
+    ) -> None:
+        self.relocated: list[PurePosixPath] = []
+        self._layout = layout
+        self._content = content
+        self._transcripts = transcripts
+        self._destination = destination
+        self._origin = _NOWHERE if origin in (None, destination) else origin
+        self._positions: dict[tuple[PurePosixPath, int], int] = {}
+        self._pending: list[PurePosixPath] = []
+
+    def pieces(self, path: PurePosixPath, raw: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield a transcript as it belongs at the destination, in pieces.
+
+        Args:
+            path: The transcript.
+            raw: Its bytes as they lie on the disk; all of them are taken.
+
+        Raises:
+            SessionError: `corrupt`: a compressed transcript is damaged, or transcripts refer to each other in a circle.
+            ConfigurationError: `invalid_argument`: the layout refers to a transcript that is not one of them.
+        """
+        change = _Change()
+        if not is_compressed(path):
+            yield from self._moved(path, iter(raw), change)
+        else:
+            with closing(self._content(path)) as content:
+                deque(self._moved(path, content, change), 0)
+            is_same = not change.is_relocated and not change.is_ended
+            yield from raw if is_same else compressed(self._moved(path, decompressed(raw), change))
+        if change.is_relocated:
+            self.relocated.append(path)
+
+    def _moved(self, path: PurePosixPath, content: Iterator[bytes], change: _Change) -> Iterator[bytes]:
+        head, reference, digits = self._head(path, content)
+        relocator = self._relocator()
+        for piece in chain((_patched(head, reference, digits),), content):
+            yield from relocator.feed(piece)
+        yield from relocator.finish()
+        is_patched = reference is not None and digits != head[slice(*reference.span)]
+        change.is_relocated = relocator.changed_count > 0 or is_patched
+        if self._layout.ends_with_newline and relocator.read_bytes and not relocator.ends_with_newline:
+            change.is_ended = True
+            yield b"\n"
+
+    def _head(self, path: PurePosixPath, content: Iterator[bytes]) -> tuple[bytes, Reference | None, bytes]:
+        """Take what has the first line, and tell what digits its reference must have."""
+        head = bytearray()
+        for piece in content:
+            head += piece
+            if b"\n" in piece or len(head) >= MAX_FIRST_LINE_BYTES:
+                break
+        first_line = bytes(head[:MAX_FIRST_LINE_BYTES].partition(b"\n")[0])
+        reference = self._layout.reference(first_line, path, self._transcripts)
+        digits = b"" if reference is None else b"%d" % self._position(reference.path, reference.offset)
+        return bytes(head), reference, digits
+
+    def _position(self, path: PurePosixPath, offset: int) -> int:
+        """Return where an offset into a transcript lies in what becomes of it."""
+        known = self._positions.get((path, offset))
+        if known is not None:
+            return known
+        if path not in self._transcripts:
+            raise ConfigurationError(
+                "invalid_argument",
+                f"the layout refers to {printable(str(path))}, which is no transcript of the conversation",
+                hint="see TranscriptLayout.reference",
+            )
+        if path in self._pending:
+            raise SessionError("corrupt", f"{printable(str(path))} refers to itself by way of other transcripts")
+        self._pending.append(path)
+        with closing(self._content(path)) as content:
+            head, reference, digits = self._head(path, content)
+            at = offset
+            if reference is not None and offset >= reference.span[1]:
+                at += len(digits) - (reference.span[1] - reference.span[0])
+            relocator = self._relocator(at)
+            for piece in chain((_patched(head, reference, digits),), content):
+                deque(relocator.feed(piece), 0)
+                if at in relocator.cut_positions:
+                    break
+            else:
+                deque(relocator.finish(), 0)
+        self._pending.pop()
+        # One that lies behind the end stays as far behind it: the CLI is to see what is wrong.
+        behind = at - relocator.read_bytes + relocator.written_bytes
+        position = self._positions[path, offset] = relocator.cut_positions.get(at, behind)
+        return position
+
+    def _relocator(self, *cuts: int) -> Relocator:
+        return Relocator(self._destination, origin=self._origin, cuts=cuts)
+
+
+def _patched(head: bytes, reference: Reference | None, digits: bytes) -> bytes:
+    if reference is None:
+        return head
+    start, end = reference.span
+    return head[:start] + digits + head[end:]

@@ -1,0 +1,242 @@
+"""The restore of a transcript conversation: read once on this host, moved on the way, put in place as one step.
+
+The one rule: the daemon is told to commit only after everything that was read has the digest of the record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from host_client.errors import ConflictError, Offender, SessionError, printable
+from host_client.sandbox.progress import Progress, Reporter
+from host_client.sandbox.task import in_thread
+from host_client.sandbox.transcript import TranscriptSource
+from host_client.session.transcript_scan import TranscriptScan
+from host_client.stores.contract import Notice, RestoreOutcome
+from host_client.stores.transcript_home import HostFiles, HostHome
+from host_client.stores.transcript_kept import (
+    effective_limits,
+    kept_members,
+    kept_pieces,
+    read_kept,
+    transcript_notices,
+)
+from host_client.stores.transcript_member import below, kept_digest
+from host_client.stores.transcript_move import Move
+from host_client.stores.transcript_place import sandbox_place, transcripts
+from sandbox_api.manifest import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import PurePosixPath
+
+    from host_client.sandbox.transcript import RestoredTranscript
+    from host_client.stores.context import ConversationContext
+    from host_client.stores.contract import ConversationRecord
+    from host_client.stores.layout import Related, SandboxPlace, TranscriptLayout
+    from host_client.stores.transcript_member import Members
+    from sandbox_api.limits import Limits
+
+_MAX_RELOCATED_COUNT = 100
+
+
+async def restore(layout: TranscriptLayout, record: ConversationRecord, context: ConversationContext) -> RestoreOutcome:
+    """Put a conversation of this host in place in a sandbox; see `TranscriptConversations.restore`."""
+    return await _Restore(layout, record, context, time.perf_counter()).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Restore:
+    layout: TranscriptLayout
+    record: ConversationRecord
+    context: ConversationContext
+    started_seconds: float
+
+    async def run(self) -> RestoreOutcome:
+        layout, record, context = self.layout, self.record, self.context
+        files = HostFiles(await in_thread(HostHome.of, layout, context))
+        main = below(files.home.host_path, record.path, "the path of the record")
+        place = await sandbox_place(layout, context)
+        remote = layout.remote_path(record.conversation_id, place, record.path)
+        target = below(place.home, remote, "the layout's remote_path")
+        if await in_thread(self._is_here, files, place, target):
+            return await self._unchanged(files, main, place.home / target)
+        scan = await in_thread(self._scanned, files, main)
+        named, missing = await kept_members(layout, record.conversation_id, files, main, scan.collected)
+        places = named.places(target)
+        await self._refuse_copies(place, places.values())
+        notices = [*missing, *(note for note in transcript_notices(scan, main) if note.reason == "no_origin")]
+        move = Move(layout, files.content, named.transcripts, destination=str(place.root), origin=scan.origin)
+        sending = _Sending(files, named, places, move, effective_limits(context))
+        expected_bytes = await in_thread(sending.expect)
+        reporter = Reporter(context.progress)
+
+        def after_chunk(size: int) -> None:
+            sending.sent_bytes += size
+            reporter.report(sending.progress)
+
+        restored = await context.connected.transcripts.restore(
+            place.home,
+            layout.format,
+            record.conversation_id,
+            sending.sources(),
+            before_commit=lambda: self._check_digest(kept_digest(sending.entries)),
+            full_durability=context.is_durable,
+            owner=context.owner,
+            force=context.force,
+            locks=layout.locks(record.conversation_id),
+            expected_bytes=expected_bytes,
+            after_chunk=after_chunk,
+        )
+        reporter.finish(sending.progress)
+        return self._outcome(place.home / target, restored, [places[path] for path in move.relocated], notices)
+
+    def _is_here(self, files: HostFiles, place: SandboxPlace, target: PurePosixPath) -> bool:
+        """Tell whether the sandbox is this host itself, and what is to be restored the very file that is there."""
+        home = files.home
+        return (
+            self.context.connected.is_local
+            and not self.record.reference
+            and home.host_path.resolve() == Path(place.home)
+            and home.repository == Path(place.root)
+            and home.host_path / target == self.record.path
+        )
+
+    async def _unchanged(self, files: HostFiles, main: PurePosixPath, target: PurePosixPath) -> RestoreOutcome:
+        kept = await read_kept(
+            self.layout, self.record.conversation_id, files, main, limits=effective_limits(self.context)
+        )
+        self._check_digest(kept.digest)
+        return RestoreOutcome(
+            format=self.layout.format,
+            conversation_id=self.record.conversation_id,
+            target=target,
+            unchanged=True,
+            recovery="",
+            digest=kept.digest,
+            files_count=len(kept.entries),
+            bytes_count=kept.bytes_count,
+            sent_bytes=0,
+            relocated=(),
+            not_atomic=False,
+            duration_seconds=time.perf_counter() - self.started_seconds,
+            notices=kept.notices,
+        )
+
+    def _scanned(self, files: HostFiles, main: PurePosixPath) -> TranscriptScan:
+        """Look at the main transcript: up to its origin, or to its end when the layout collects values."""
+        scan = TranscriptScan(keys=self.layout.collected_keys)
+        for piece in files.content(main):
+            scan.feed(piece)
+            if scan.origin is not None and not self.layout.collected_keys:
+                return scan
+        scan.finish()
+        return scan
+
+    async def _refuse_copies(self, place: SandboxPlace, targets: Iterable[PurePosixPath]) -> None:
+        """Refuse to put a second copy of a conversation beside one that the CLI may take instead."""
+        copies: list[Offender] = []
+        for target in targets:
+            conversation_id = self.layout.conversation_id(target)
+            if conversation_id is None:
+                continue
+            async for _, path, info in transcripts(self.layout, self.context, place, conversation_id):
+                if path != target:
+                    copies.append(Offender(printable(str(info.path)), f"has the id {conversation_id}"))
+        if copies:
+            raise ConflictError(
+                "other_bucket",
+                f"{len(copies)} other transcript(s) at the target have the id of what would be restored",
+                hint="remove or move them, or restore into a home of its own",
+                offenders=copies,
+            )
+
+    def _check_digest(self, digest: str) -> None:
+        if digest != self.record.digest:
+            raise SessionError(
+                "digest_mismatch",
+                f"the conversation at {printable(str(self.record.path))} is no longer the one of the record",
+                hint="locate the conversation again",
+            )
+
+    def _outcome(
+        self,
+        target: PurePosixPath,
+        restored: RestoredTranscript,
+        relocated: Sequence[PurePosixPath],
+        notices: Sequence[Notice],
+    ) -> RestoreOutcome:
+        return RestoreOutcome(
+            format=self.layout.format,
+            conversation_id=self.record.conversation_id,
+            target=target,
+            unchanged=restored.unchanged,
+            recovery=restored.recovery,
+            digest=kept_digest(restored.entries),
+            files_count=restored.files_count,
+            bytes_count=restored.bytes_count,
+            sent_bytes=restored.sent_bytes,
+            relocated=[printable(str(path)) for path in relocated[:_MAX_RELOCATED_COUNT]],
+            not_atomic=False,
+            duration_seconds=time.perf_counter() - self.started_seconds,
+            notices=notices,
+        )
+
+
+@dataclass(slots=True)
+class _Sending:
+    """The files on their way: what was read of each, in the order in which they take their places."""
+
+    files: HostFiles
+    members: Members
+    places: Mapping[PurePosixPath, PurePosixPath]
+    move: Move
+    limits: Limits
+    entries: list[Entry] = field(default_factory=list)
+    sent_bytes: int = 0
+    expected_bytes: int = 0
+
+    def expect(self) -> int:
+        """Return about how much will be sent; blocks."""
+        sizes = [status.st_size for member in self.members.all if (status := self.files.status(member.path))]
+        self.limits.check(bytes_count=sum(sizes), files_count=len(sizes))
+        self.expected_bytes = sum(sizes)
+        return self.expected_bytes
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is; relocation may make it more or less than was expected."""
+        return Progress(
+            len(self.entries),
+            len(self.members.all),
+            self.sent_bytes,
+            max(self.expected_bytes, self.sent_bytes),
+        )
+
+    def sources(self) -> Iterator[TranscriptSource]:
+        """Yield the files, companions first."""
+        for member in self.members.all:
+            if member.kind == "lines" and next(kept_pieces(self.files, member), None) is None:
+                continue  # a file of others, in which nothing belongs to this one
+            yield TranscriptSource(
+                self.places[member.path], partial(self._pieces, member), append_lines=member.kind == "lines"
+            )
+
+    def _pieces(self, member: Related) -> Iterator[bytes]:
+        sha256, size = hashlib.sha256(), 0
+
+        def read() -> Iterator[bytes]:
+            nonlocal size
+            for piece in kept_pieces(self.files, member):
+                sha256.update(piece)
+                size += len(piece)
+                yield piece
+
+        yield from self.move.pieces(member.path, read()) if member.kind == "transcript" else read()
+        self.entries.append(Entry(os.fsencode(member.path), size, sha256.digest()))
