@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 import pytest
+import zstandard
 
 from e2e.clis.host import Host, Sandbox, new_sandbox
 from e2e.clis.transcript_program import Claude, Codex, TranscriptProgram
@@ -43,6 +44,12 @@ def delegate(program: TranscriptProgram, model: StubModel, place: Sandbox, promp
     found = program.agent.search("\n".join(results(questions(model.requests(), prompt)[-1])))
     assert found, "no agent was started"
     return conversation_id, found[1]
+
+
+@pytest.fixture
+def longer(program: TranscriptProgram, tmp_path: Path) -> Sandbox:
+    """Make a place whose workspace has a much longer name; Codex cannot open its databases in such a home."""
+    return new_sandbox(program, tmp_path / "b" / "home", tmp_path.joinpath("b", *["a folder of many"] * 30))
 
 
 @both
@@ -92,8 +99,8 @@ def test_forks_and_their_parent_go_on_after_each_move(
     program: TranscriptProgram,
     model: StubModel,
     sandboxes: tuple[Sandbox, Sandbox],
+    longer: Sandbox,
     host: Host,
-    tmp_path: Path,
     *,
     is_longer_first: bool,
 ) -> None:
@@ -102,7 +109,6 @@ def test_forks_and_their_parent_go_on_after_each_move(
     A fork of Codex is the parent's file up to a byte, and a file of its own from there on: a number of bytes that is
     not that of the new place cuts off what was said last, or is more than there are.
     """
-    longer = new_sandbox(program, tmp_path / "b" / "home", tmp_path.joinpath("b", *["a folder of many"] * 30))
     first, second = (longer, sandboxes[0]) if is_longer_first else (sandboxes[0], longer)
     common = ["please remember alpha", "then RUN{pwd}"]
     parent = program.turn(first.home, first.workspace, common[0])
@@ -125,6 +131,29 @@ def test_forks_and_their_parent_go_on_after_each_move(
                 f"I was told {count} things" for count in range(1, len(history))
             ]
             assert str(target.workspace) in results(request)[-1]
+
+
+@only_codex
+def test_a_fork_of_a_compressed_rollout_goes_on(
+    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], longer: Sandbox, host: Host
+) -> None:
+    """Codex compresses old rollouts; the bytes that a fork counts are those of the content, and move with it."""
+    first, second = sandboxes[0], longer
+    history = ["please remember alpha", "forked"]
+    parent = program.turn(first.home, first.workspace, history[0])
+    fork = program.turn(first.home, first.workspace, history[1], resume=program.fork_command(parent))
+    (plain,) = program.transcripts(first.home).rglob(f"*{parent}.jsonl")
+    plain.with_name(f"{plain.name}.zst").write_bytes(zstandard.compress(plain.read_bytes()))
+    plain.unlink()
+    restored = host.carry(fork, first, second)
+    assert [path.suffix for path in program.transcripts(second.home).rglob(f"*{parent}*")] == [".zst"]
+    program.turn(second.home, second.workspace, "and on", resume=restored["resume"])
+    request = model.requests()[-1]
+    assert said_by_user(request.messages) == [*history, "and on"]
+    assert [message.text for message in request.messages if message.role == "model"] == [
+        "I was told 1 things: please remember alpha. Tools answered 0 times.",
+        "I was told 2 things: please remember alpha | forked. Tools answered 0 times.",
+    ]
 
 
 @only_codex
