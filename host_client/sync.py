@@ -19,6 +19,7 @@ Methods raise what their asynchronous originals raise, and have the same paramet
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -51,13 +52,36 @@ T = TypeVar("T")
 _portal = BlockingPortalProvider("asyncio")
 
 
+class _Call(Generic[T]):
+    """A call in the background thread, which can be cancelled before whoever starts it has learned that it runs.
+
+    Its methods run in that thread.
+    """
+
+    def __init__(self, function: Callable[[], Awaitable[T]]) -> None:
+        self._function = function
+        self._task: asyncio.Task[T] | None = None
+        self._is_cancelled = False
+
+    async def run(self) -> T:
+        self._task = asyncio.current_task()
+        if self._is_cancelled:
+            raise asyncio.CancelledError
+        return await self._function()
+
+    async def cancel(self) -> None:
+        self._is_cancelled = True
+        if self._task is not None:
+            self._task.cancel()
+
+
 def _wait(function: Callable[[], Awaitable[T]]) -> T:
+    call = _Call(function)
     with _portal as portal:
-        future = portal.start_task_soon(function)
         try:
-            return future.result()
+            return portal.start_task_soon(call.run).result()
         except BaseException:
-            future.cancel()  # does nothing unless we were interrupted while waiting
+            portal.start_task_soon(call.cancel)  # does nothing unless we were interrupted
             raise
 
 

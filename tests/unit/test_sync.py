@@ -9,9 +9,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from anyio.from_thread import BlockingPortal
 
 from host_client import sync
 from host_client.errors import SessionError, UnavailableError
@@ -186,3 +187,27 @@ def test_interrupt_cancels_the_call() -> None:
         with pytest.raises(KeyboardInterrupt):
             box.bundles.list(PROFILE)
         assert cancelled.wait(20)
+
+
+def test_interrupt_while_a_call_is_started_cancels_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt that comes when the call runs already, but its caller does not know it yet, cancels it as well."""
+    is_running, is_cancelled = threading.Event(), threading.Event()
+    original = BlockingPortal.start_task_soon
+
+    async def wait() -> None:
+        is_running.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            is_cancelled.set()
+
+    def start(self: BlockingPortal, *args: Any) -> None:
+        monkeypatch.setattr(BlockingPortal, "start_task_soon", original)
+        original(self, *args)
+        assert is_running.wait(20)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BlockingPortal, "start_task_soon", start)
+    with pytest.raises(KeyboardInterrupt):
+        sync._wait(wait)
+    assert is_cancelled.is_set()
