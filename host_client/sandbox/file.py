@@ -17,7 +17,7 @@ from sandbox_api.v1 import file_pb2, payload_pb2
 from sandbox_api.wire import chunk_message
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
     from datetime import datetime
     from pathlib import PurePosixPath
 
@@ -37,6 +37,16 @@ class Readable(Protocol):
 
     def read(self, size: int, /) -> bytes:
         """Return up to that many bytes; none at the end."""
+
+
+class Digest(Protocol):
+    """A SHA-256 in the making, as `hashlib` has it."""
+
+    def update(self, data: bytes, /) -> None:
+        """Take the next bytes."""
+
+    def digest(self) -> bytes:
+        """Return the digest of all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +147,10 @@ class Files:
         *,
         offset: int = 0,
         prefix_sha256: bytes = b"",
+        prefix_sizes: Sequence[int] = (),
         max_bytes: int | None = None,
         after_chunk: Callable[[int], None] | None = None,
+        digest: Digest | None = None,
     ) -> ReadFile:
         """Read a file from an offset to the size it has when it is opened, and return what it was then.
 
@@ -148,9 +160,12 @@ class Files:
             sandbox_path: The file.
             write: Takes each piece; blocks, runs in threads, one call at a time.
             offset: Where to start, in bytes.
-            prefix_sha256: SHA-256 of what lies before; empty: not checked.
+            prefix_sha256: SHA-256 of what lies before, or those of its parts, one after the other; empty: not checked.
+            prefix_sizes: Sizes of the parts; empty: one part.
             max_bytes: Refuse a file that would send more; None: any size.
             after_chunk: Told the size of each piece that was written, in the event loop's thread.
+            digest: Takes each piece before `write` does, instead of a new SHA-256 object: a caller that needs more of
+                the digest than its end would otherwise hash everything again.
 
         Raises:
             WorkspaceError: `not_found`, `not_a_file`, `changed`.
@@ -158,14 +173,19 @@ class Files:
             LimitError: `max_bytes`.
         """
         with expressible():
-            request = file_pb2.ReadRequest(path=os.fsencode(sandbox_path), offset=offset, prefix_sha256=prefix_sha256)
+            request = file_pb2.ReadRequest(
+                path=os.fsencode(sandbox_path),
+                offset=offset,
+                prefix_sha256=prefix_sha256,
+                prefix_sizes=prefix_sizes,
+            )
         async with self._connection.begin("FileService/Read", request, file_pb2.ReadResponse) as stream:
             info = await _header(stream)
             if info.size < offset:
                 raise SessionError("protocol", "the daemon's file ends before the offset that was asked for")
             if max_bytes is not None and info.size - offset > max_bytes:
                 raise LimitError("max_bytes", f"{reply.printable_path(os.fsencode(info.path))} has {info.size} bytes")
-            grew = await _receive(stream, write, info.size - offset, after_chunk)
+            grew = await _receive(stream, write, info.size - offset, after_chunk, digest)
         return ReadFile(info, grew)
 
     async def head(self, sandbox_path: PurePosixPath, max_bytes: int) -> bytes:
@@ -266,9 +286,10 @@ async def _receive(
     write: Callable[[bytes], object],
     size: int,
     after_chunk: Callable[[int], None] | None,
+    digest: Digest | None = None,
 ) -> bool:
     """Take the payload of a file that has that size, to the end of the stream; tell whether the file grew."""
-    payload, sha256 = PayloadCheck(size), hashlib.sha256()
+    payload, sha256 = PayloadCheck(size), digest or hashlib.sha256()
 
     def take(chunk: payload_pb2.Chunk) -> None:
         data = payload.accept(chunk.offset, chunk.data)

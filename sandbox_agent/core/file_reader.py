@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from sandbox_agent.core.file import info_of, not_a_file, require_regular
 from sandbox_api.errors import ConfigurationError, SessionError, WorkspaceError, printable
 from sandbox_api.limits import CHUNK_BYTES
+from sandbox_api.manifest import DIGEST_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -28,8 +29,9 @@ class FileReader:
         roots: Where the file lies.
         path: Its absolute path.
         offset: Where to start, in bytes.
-        prefix_sha256: SHA-256 of what lies before `offset`; empty: not checked.
+        prefix_sha256: SHA-256 of what lies before `offset`, or of its parts, one after the other; empty: not checked.
         max_bytes: Most bytes to read; 0: to the end.
+        prefix_sizes: Sizes of the parts; empty: one part.
 
     Attributes:
         grew: Once `pieces` has ended: whether the file is larger than it was when it was opened.
@@ -37,15 +39,26 @@ class FileReader:
     Raises:
         WorkspaceError: on entering: `unsafe_path`, `outside_roots`, `not_a_file`.
         SessionError: on entering: `digest_mismatch`: what lies before `offset` is something else.
-        ConfigurationError: on entering: `invalid_argument`: `offset` lies behind the end and no digest was given.
+        ConfigurationError: on entering: `invalid_argument`: `offset` lies behind the end and no digest was given; the
+            parts do not fit to it or to their digests.
         OSError: on entering: it cannot be opened.
     """
 
-    def __init__(self, roots: Roots, path: bytes, *, offset: int, prefix_sha256: bytes, max_bytes: int) -> None:
+    def __init__(
+        self,
+        roots: Roots,
+        path: bytes,
+        *,
+        offset: int,
+        prefix_sha256: bytes,
+        max_bytes: int,
+        prefix_sizes: Sequence[int] = (),
+    ) -> None:
         self._roots = roots
         self._path = path
         self._offset = offset
         self._prefix_sha256 = prefix_sha256
+        self._prefix_sizes = prefix_sizes or (offset,)
         self._max_bytes = max_bytes
         self._digest = hashlib.sha256()
         self._fd = -1
@@ -105,17 +118,30 @@ class FileReader:
         if not self._prefix_sha256:
             os.lseek(self._fd, self._offset, os.SEEK_SET)
             return
-        prefix = hashlib.sha256()
-        left_bytes = self._offset
-        while left_bytes and (data := os.read(self._fd, min(left_bytes, CHUNK_BYTES))):
-            prefix.update(data)
-            left_bytes -= len(data)
-        if left_bytes or prefix.digest() != self._prefix_sha256:
-            raise SessionError(
-                "digest_mismatch",
-                f"the first {self._offset} bytes of '{printable(self._path)}' are not what the caller holds",
-                hint="read it from 0",
+        digests = [
+            self._prefix_sha256[at : at + DIGEST_BYTES] for at in range(0, len(self._prefix_sha256), DIGEST_BYTES)
+        ]
+        if len(digests) != len(self._prefix_sizes) or sum(self._prefix_sizes) != self._offset:
+            raise ConfigurationError(
+                "invalid_argument",
+                f"the parts of what lies before byte {self._offset} do not fit to it, or to their digests",
+                hint="send a size and 32 bytes for each part",
             )
+        for size, digest in zip(self._prefix_sizes, digests, strict=True):
+            if self._digest_of_next(size) != digest:
+                raise SessionError(
+                    "digest_mismatch",
+                    f"the first {self._offset} bytes of '{printable(self._path)}' are not what the caller holds",
+                    hint="read it from 0",
+                )
+
+    def _digest_of_next(self, size: int) -> bytes:
+        """Return the SHA-256 of the next bytes of the file; empty when it has not so many."""
+        digest = hashlib.sha256()
+        while size and (data := os.read(self._fd, min(size, CHUNK_BYTES))):
+            digest.update(data)
+            size -= len(data)
+        return b"" if size else digest.digest()
 
     def _check_unchanged(self) -> None:
         now = os.fstat(self._fd)

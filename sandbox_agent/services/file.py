@@ -66,6 +66,7 @@ class FileService(file_pb2_grpc.FileServiceServicer):
             offset=request.offset,
             prefix_sha256=request.prefix_sha256,
             max_bytes=request.max_bytes,
+            prefix_sizes=request.prefix_sizes,
         )
         async with Worker(self._executor) as worker:
             await send(context, worker, _read_parts(await worker.enter(reader)))

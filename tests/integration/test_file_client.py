@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -168,6 +169,17 @@ async def test_files_are_told_written_read_and_removed(tmp_path: Path) -> None:
         parts: list[bytes] = []
         read = await sandbox.files.read(path, parts.append, offset=4)
         assert (b"".join(parts), read.info.size) == (b"456789", 10)
+        digest, held = hashlib.sha256(), [b"012", b"3"]
+        read = await sandbox.files.read(
+            path,
+            parts.append,
+            offset=4,
+            prefix_sha256=b"".join(hashlib.sha256(part).digest() for part in held),
+            prefix_sizes=[len(part) for part in held],
+            digest=digest,
+        )
+        assert (b"".join(parts), read.info.size) == (b"456789" * 2, 10)
+        assert digest.digest() == hashlib.sha256(b"456789").digest()
         with pytest.raises(SessionError) as mismatch:
             await sandbox.files.read(path, parts.append, offset=4, prefix_sha256=bytes(32))
         assert mismatch.value.reason == "digest_mismatch"

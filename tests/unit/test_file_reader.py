@@ -69,6 +69,55 @@ def test_read_large(roots: Roots, root: Path) -> None:
     assert [len(piece) for piece in pieces] == [1 << 20, 1 << 20, 1 << 19]
 
 
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ((b"01", b"", b"234"), None),
+        ((b"01", b"2X4"), "digest_mismatch"),
+        ((b"01234", b"56789A"), "digest_mismatch"),
+    ],
+)
+def test_read_checks_the_parts_that_the_caller_holds(
+    roots: Roots, root: Path, parts: tuple[bytes, ...], reason: str | None
+) -> None:
+    """What a caller got in parts is checked part by part, in one pass, and read from behind the last."""
+    (root / "file").write_bytes(b"0123456789")
+    held = FileReader(
+        roots,
+        os.fsencode(root / "file"),
+        offset=sum(map(len, parts)),
+        prefix_sha256=b"".join(map(_sha256, parts)),
+        max_bytes=0,
+        prefix_sizes=[len(part) for part in parts],
+    )
+    if reason is None:
+        with held as reader:
+            assert b"".join(reader.pieces()) == b"56789"
+        return
+    with pytest.raises(SessionError) as caught, held:
+        pass
+    assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(("sizes", "digests_count"), [((2, 2), 2), ((2, 3), 1), ((5,), 2), ((), 2)])
+def test_read_refuses_parts_that_do_not_fit(
+    roots: Roots, root: Path, sizes: tuple[int, ...], digests_count: int
+) -> None:
+    """Parts that do not add up to the offset, or have not one digest each, are refused."""
+    (root / "file").write_bytes(b"0123456789")
+    held = FileReader(
+        roots,
+        os.fsencode(root / "file"),
+        offset=5,
+        prefix_sha256=bytes(32 * digests_count),
+        max_bytes=0,
+        prefix_sizes=sizes,
+    )
+    with pytest.raises(ConfigurationError) as caught, held:
+        pass
+    assert caught.value.reason == "invalid_argument"
+
+
 @pytest.mark.parametrize(("offset", "prefix"), [(3, b"01X"), (11, b"0123456789X")])
 def test_read_checks_what_the_caller_holds(roots: Roots, root: Path, offset: int, prefix: bytes) -> None:
     """What lies before the offset must be what the caller holds, and must be there."""

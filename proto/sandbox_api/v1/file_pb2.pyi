@@ -2,10 +2,11 @@ import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from sandbox_api.v1 import payload_pb2 as _payload_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -73,16 +74,18 @@ class StatResponse(_message.Message):
     def __init__(self, file: _Optional[_Union[FileInfo, _Mapping]] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
-    __slots__ = ("path", "offset", "prefix_sha256", "max_bytes")
+    __slots__ = ("path", "offset", "prefix_sha256", "max_bytes", "prefix_sizes")
     PATH_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     PREFIX_SHA256_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_SIZES_FIELD_NUMBER: _ClassVar[int]
     path: bytes
     offset: int
     prefix_sha256: bytes
     max_bytes: int
-    def __init__(self, path: _Optional[bytes] = ..., offset: _Optional[int] = ..., prefix_sha256: _Optional[bytes] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+    prefix_sizes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, path: _Optional[bytes] = ..., offset: _Optional[int] = ..., prefix_sha256: _Optional[bytes] = ..., max_bytes: _Optional[int] = ..., prefix_sizes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ReadResponse(_message.Message):
     __slots__ = ("header", "chunk", "trailer", "grew")

@@ -92,7 +92,7 @@ class FileServiceServicer:
         even when the file goes on growing. The trailer's `sha256` covers the payload.
         Errors: workspace/not_found, not_a_file, changed (truncated or replaced under the reader; MAY be retried);
         session/digest_mismatch (what lies before `offset` is not what the client holds); configuration/invalid_argument (`offset` lies
-        behind the end and `prefix_sha256` is empty).
+        behind the end and `prefix_sha256` is empty; `prefix_sizes` do not fit to `offset` and `prefix_sha256`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
