@@ -336,7 +336,7 @@ def _restored(
 ) -> RestoredTranscript:
     replaced, added = reply.relative_paths(answer.replaced), reply.relative_paths(answer.added)
     told = [*answer.replaced, *answer.added]
-    if len(set(told)) < len(told) or not outgoing.paths.issuperset(told):
+    if len(set(told)) < len(told) or not {entry.path for entry in outgoing.entries}.issuperset(told):
         raise SessionError("protocol", "the daemon tells of files that were not sent, or of one twice")
     if (answer.unchanged and (told or answer.recovery)) or (answer.replaced and not answer.recovery):
         raise SessionError("protocol", "the daemon's result of the restore contradicts itself")
@@ -345,7 +345,7 @@ def _restored(
         recovery=reply.recovery_name(answer.recovery, conversation_id) if answer.recovery else "",
         replaced=replaced,
         added=added,
-        files_count=outgoing.files_count,
+        files_count=len(outgoing.entries),
         bytes_count=outgoing.bytes_count,
         sent_bytes=outgoing.sent_bytes,
         entries=outgoing.entries,

@@ -54,25 +54,21 @@ class OutgoingFiles:
         sources: What to send, in this order; advanced and read in threads, one step at a time.
 
     Attributes:
-        files_count: Files that were handed on whole.
-        bytes_count: Their content.
-        sent_bytes: Size of the messages.
-        paths: Where the files go, below the home.
         entries: Path, size and SHA-256 of each file that was handed on whole.
+        bytes_count: Sum of their sizes.
+        sent_bytes: Size of the messages.
     """
 
     def __init__(self, sources: Iterable[TranscriptSource]) -> None:
         self._sources = sources
-        self.files_count = 0
+        self.entries: list[Entry] = []
         self.bytes_count = 0
         self.sent_bytes = 0
-        self.paths: set[bytes] = set()
-        self.entries: list[Entry] = []
 
     @property
     def commit(self) -> transcript_pb2.TranscriptCommit:
         """The commit of what was sent."""
-        return transcript_pb2.TranscriptCommit(files_count=self.files_count, bytes_count=self.bytes_count)
+        return transcript_pb2.TranscriptCommit(files_count=len(self.entries), bytes_count=self.bytes_count)
 
     @property
     def commit_seconds(self) -> float:
@@ -118,7 +114,6 @@ class OutgoingFiles:
         path = os.fsencode(source.path)
         if problem := path_problem(path):
             raise SessionError("unsafe_name", f"the path '{printable(path)}' of a transcript {problem}")
-        self.paths.add(path)
         begin = transcript_pb2.TranscriptFile(path=path, mode=source.mode, append_lines=source.append_lines)
         yield transcript_pb2.TranscriptRestoreRequest(file=begin).SerializeToString(), 0
         batcher, sha256 = Batcher(), hashlib.sha256()
@@ -132,7 +127,6 @@ class OutgoingFiles:
             yield chunk_message(offset, parts), sum(map(len, parts))
         trailer = payload_pb2.Trailer(size=batcher.size, sha256=sha256.digest())
         yield transcript_pb2.TranscriptRestoreRequest(trailer=trailer).SerializeToString(), 0
-        self.files_count += 1
         self.bytes_count += batcher.size
         self.entries.append(Entry(path, batcher.size, sha256.digest()))
 

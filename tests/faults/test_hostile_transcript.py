@@ -137,6 +137,10 @@ async def test_honest_restore_sends_every_file_in_order() -> None:
     total = sum(map(len, contents))
     assert (sent[-1].commit.files_count, sent[-1].commit.bytes_count) == (4, total)
     assert (restored.files_count, restored.bytes_count, sum(counted)) == (4, total, total)
+    assert [(entry.path, entry.size, entry.sha256) for entry in restored.entries] == [
+        (file.path, len(content), hashlib.sha256(content).digest())
+        for file, content in zip(told, contents, strict=True)
+    ]
     assert restored.sent_bytes == sum(message.ByteSize() for message in sent[1:-1])
     assert (restored.recovery, restored.unchanged) == ("S1-old", False)
     assert (restored.replaced, restored.added) == ((PurePosixPath("main.jsonl"),), (PurePosixPath("sub/a.jsonl"),))
