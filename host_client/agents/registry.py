@@ -9,16 +9,17 @@ from host_client.errors import ConfigurationError, printable
 from host_client.sandbox.task import in_thread
 from host_client.session.bundle import read_identity
 from host_client.stores.bundle import SessionBundleConversations
+from host_client.stores.transcript import TranscriptConversations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path, PurePosixPath
     from types import ModuleType
 
-    from host_client.stores.contract import ConversationRecord
+    from host_client.stores.contract import ConversationRecord, NativeConversationStore
     from sandbox_api.limits import Limits
 
-_NAMES = ("copilot", "kimi")
+_NAMES = ("claude", "codex", "copilot", "kimi")
 
 
 def format_names() -> Sequence[str]:
@@ -26,13 +27,15 @@ def format_names() -> Sequence[str]:
     return _NAMES
 
 
-def builtin_format(name: str) -> SessionBundleConversations:
+def builtin_format(name: str) -> NativeConversationStore:
     """Return a store of a built-in format.
 
     Raises:
         ConfigurationError: `unknown_format`; names those there are.
     """
-    return SessionBundleConversations(_module(name).PROFILE)
+    module = _module(name)
+    layout = getattr(module, "LAYOUT", None)
+    return SessionBundleConversations(module.PROFILE) if layout is None else TranscriptConversations(layout)
 
 
 def resume_command(name: str, conversation_id: str, sandbox_workspace: PurePosixPath) -> Sequence[str]:
@@ -50,11 +53,19 @@ async def validate_file(host_path: Path, *, limits: Limits | None = None) -> Con
 
     Raises:
         SessionError: `not_found`, or what is wrong with the file.
-        ConfigurationError: `unknown_format`, `invalid_id`: the file names a format or an id that cannot be.
+        ConfigurationError: `unknown_format`, `format_mismatch`, `invalid_id`: the file names a format that is not built
+            in, one that is not kept in bundles, or an id that cannot be.
         LimitError: `max_bytes`, `max_files`.
     """
     identity = await in_thread(read_identity, host_path)
-    return await builtin_format(identity.format).validate(host_path, identity.conversation_id, limits=limits)
+    store = builtin_format(identity.format)
+    if not isinstance(store, SessionBundleConversations):
+        raise ConfigurationError(
+            "format_mismatch",
+            f"{printable(str(host_path))} is said to be of {store.format}, whose conversations are no bundles",
+            hint="it was not made by a capture",
+        )
+    return await store.validate(host_path, identity.conversation_id, limits=limits)
 
 
 def _module(name: str) -> ModuleType:

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import PurePosixPath
 
-    from host_client.stores.contract import ConversationRecord, RestoreOutcome
+    from host_client.stores.contract import ConversationRecord, Notice, RestoreOutcome
 
 _SHOWN_COUNT = 5
-"""Left-out entries that a note names; the document names all that the daemon told."""
+"""Left-out entries, and notices, that people are told; the document has all that are known."""
 
 
 _PLAIN = string.ascii_letters + string.digits + "/._- "
@@ -36,12 +36,14 @@ def record_document(record: ConversationRecord) -> dict[str, object]:
         "in_use_pid": record.in_use_pid,
         "left_out": [{"path": item.path, "why": item.why} for item in record.left_out],
         "left_out_count": record.left_out_count,
+        "notices": _notice_documents(record.notices),
     }
 
 
 def capture_notes(record: ConversationRecord) -> Iterator[str]:
     """Tell what a person should know about a capture that succeeded."""
-    if record.in_use_pid:
+    yield from notice_notes(record.notices)
+    if record.in_use_pid and not any(notice.reason == "in_use" for notice in record.notices):
         yield f"note: in_use: process {record.in_use_pid} has the session open; this is its state as of now"
     shown = record.left_out[:_SHOWN_COUNT]
     for item in shown:
@@ -64,9 +66,28 @@ def outcome_document(outcome: RestoreOutcome, resume: Sequence[str]) -> dict[str
         "digest": outcome.digest,
         "relocated": list(outcome.relocated),
         "not_atomic": outcome.not_atomic,
+        "notices": _notice_documents(outcome.notices),
         "duration_seconds": round(outcome.duration_seconds, 6),
         "resume": list(resume),
     }
+
+
+def notice_notes(notices: Sequence[Notice]) -> Iterator[str]:
+    """Tell notices to people; most messages name the file themselves."""
+    shown = notices[:_SHOWN_COUNT]
+    for notice in shown:
+        where = f"{notice.path}: " if notice.path and notice.path not in notice.message else ""
+        at = "" if notice.offset is None else f" (at byte {notice.offset})"
+        yield f"note: {notice.reason}: {where}{notice.message}{at}"
+    if len(notices) > len(shown):
+        yield f"note: {len(notices) - len(shown)} more"
+
+
+def _notice_documents(notices: Sequence[Notice]) -> list[dict[str, object]]:
+    return [
+        {"reason": item.reason, "message": item.message, "path": item.path or None, "offset": item.offset}
+        for item in notices
+    ]
 
 
 def resume_line(resume: Sequence[str], sandbox_workspace: PurePosixPath) -> str:

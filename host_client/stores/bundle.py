@@ -20,9 +20,11 @@ from sandbox_api.limits import Limits
 from sandbox_api.names import check_conversation_id
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from host_client.sandbox.place import RecoveryItem, SessionSummary, Undone
     from host_client.stores.context import ConversationContext
     from host_client.stores.profile import SessionBundleProfile
     from sandbox_api.profile import Profile
@@ -115,11 +117,12 @@ class SessionBundleConversations:
         What the saved file has already is not sent again. The record is returned only after every content matches its
         digest and all of them the digest that the daemon committed to. When the saved file has that digest already it
         is left untouched. On failure or cancel it is as before, and nothing in the sandbox changes in any case.
+        With a redaction in the context, file and record are of the redacted contents.
 
         Raises:
             SessionError: `not_found`, `ambiguous`, `symlink`, `special_file`, `unsafe_name`, `changed` (after
                 `context.retries` further attempts), `missing_required`, `empty`, `invalid`, `live_database`, `hook_*`;
-                `protocol`, `incomplete`, `digest_mismatch`: the daemon broke its word.
+                `protocol`, `incomplete`, `digest_mismatch`: the daemon broke its word; `redaction_unsupported`.
             ConfigurationError: `invalid_id`, `invalid_argument`.
             LimitError: `max_bytes`, `max_files`, `max_depth`, `disk_full`, `read_only`.
             WorkspaceError: `unsafe_path`: a link below the conversation home; `not_found`: there is no such directory.
@@ -144,6 +147,7 @@ class SessionBundleConversations:
             left_out_count=captured.left_out_count,
             in_use_pid=captured.in_use_pid,
             unchanged=not kept.is_new,
+            redactions=kept.redactions,
         )
 
     async def restore(self, record: ConversationRecord, context: ConversationContext) -> RestoreOutcome:
@@ -200,6 +204,63 @@ class SessionBundleConversations:
             relocated=restored.relocated,
             not_atomic=restored.not_atomic,
             duration_seconds=time.perf_counter() - started,
+        )
+
+    async def list_sessions(self, context: ConversationContext) -> AsyncIterator[SessionSummary]:
+        """Yield the sessions of the sandbox; see `NativeConversationStore`.
+
+        Raises:
+            SessionError: `root_symlink`, `symlink`.
+        """
+        found = context.connected.bundles.list(
+            self.profile, variables=context.variables, follow_root_link=context.follow_root_link
+        )
+        async for item in found:
+            yield item
+
+    async def list_recovery(
+        self, context: ConversationContext, conversation_id: str = ""
+    ) -> AsyncIterator[RecoveryItem]:
+        """Yield what restores have set aside in the sandbox; see `NativeConversationStore`."""
+        found = context.connected.bundles.list_recovery(
+            self.profile,
+            conversation_id=conversation_id,
+            variables=context.variables,
+            follow_root_link=context.follow_root_link,
+        )
+        async for item in found:
+            yield item
+
+    async def undo_restore(self, conversation_id: str, context: ConversationContext, name: str = "") -> Undone:
+        """Put back what a restore has set aside, in one atomic step; see `NativeConversationStore`.
+
+        Raises:
+            SessionError: `not_found`, `ambiguous`.
+            ConflictError: `in_use`, `other_bucket`, `target_changed`, `busy`.
+        """
+        place = Place(self.profile, conversation_id, context.variables, context.follow_root_link)
+        return await context.connected.bundles.undo_restore(place, name, force=context.force)
+
+    async def prune_recovery(
+        self,
+        context: ConversationContext,
+        conversation_id: str = "",
+        *,
+        keep_count: int | None = None,
+        older_than_seconds: int | None = None,
+    ) -> Sequence[str]:
+        """Remove what restores have set aside in the sandbox; see `NativeConversationStore`.
+
+        Raises:
+            ConfigurationError: `invalid_argument`: neither rule was given.
+        """
+        return await context.connected.bundles.prune_recovery(
+            self.profile,
+            conversation_id=conversation_id,
+            keep_count=keep_count,
+            older_than_seconds=older_than_seconds,
+            variables=context.variables,
+            follow_root_link=context.follow_root_link,
         )
 
     @property

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from pathlib import Path, PurePosixPath
 
-    from host_client.sandbox.place import LeftOut
+    from host_client.sandbox.place import LeftOut, RecoveryItem, SessionSummary, Undone
     from host_client.stores.context import ConversationContext
+    from sandbox_api.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +146,15 @@ class ConversationStore(Protocol):
 
 
 class NativeConversationStore(ConversationStore, Protocol):
-    """A store that keeps one file per conversation on the host, in its CLI's own terms."""
+    """A store of one CLI's conversations, which also knows where they lie in a sandbox."""
 
     @property
     def format(self) -> str:
         """Return the format's name."""
+
+    @property
+    def profile(self) -> Profile:
+        """Return the place of the format as a daemon is told it, such as for `Sandbox.diagnose`."""
 
     def directory(self, context: ConversationContext) -> Path:
         """Return the host directory that keeps the conversations."""
@@ -159,4 +164,43 @@ class NativeConversationStore(ConversationStore, Protocol):
 
         Raises:
             ConfigurationError: `invalid_id`.
+        """
+
+    def list_sessions(self, context: ConversationContext) -> AsyncIterator[SessionSummary]:
+        """Yield the conversations of the sandbox, by path; none when the CLI home does not exist."""
+
+    def list_recovery(self, context: ConversationContext, conversation_id: str = "") -> AsyncIterator[RecoveryItem]:
+        """Yield what restores have set aside in the sandbox, newest first; of one conversation when its id is given."""
+
+    async def undo_restore(self, conversation_id: str, context: ConversationContext, name: str = "") -> Undone:
+        """Put back what a restore has set aside in the sandbox; what is there now is set aside in turn.
+
+        Args:
+            conversation_id: The conversation.
+            context: Has the sandbox; `force` replaces a conversation that a running process has open.
+            name: Name of the entry; empty: the newest of the conversation.
+
+        Raises:
+            SessionError: `not_found`.
+            ConflictError: `in_use`, `other_bucket`, `target_changed`, `busy`.
+        """
+
+    async def prune_recovery(
+        self,
+        context: ConversationContext,
+        conversation_id: str = "",
+        *,
+        keep_count: int | None = None,
+        older_than_seconds: int | None = None,
+    ) -> Sequence[str]:
+        """Remove what restores have set aside in the sandbox and return the names.
+
+        Args:
+            context: Has the sandbox.
+            conversation_id: Only entries of this conversation; empty: all.
+            keep_count: Keep that many of the newest of each conversation.
+            older_than_seconds: Remove what was set aside longer ago. An entry goes when any rule says so.
+
+        Raises:
+            ConfigurationError: `invalid_argument`: neither rule was given.
         """

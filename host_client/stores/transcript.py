@@ -5,6 +5,7 @@ The one rule: on both sides the files lie below one home of the layout, and noth
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from host_client.stores.transcript_home import HostFiles, HostHome
 from host_client.stores.transcript_kept import MAX_LEFT_OUT_COUNT, effective_limits, find_kept, read_kept
 from host_client.stores.transcript_place import sandbox_place, transcripts
 from sandbox_api.names import check_conversation_id, check_format
+from sandbox_api.profile import Profile
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -43,6 +45,28 @@ class TranscriptConversations:
     def __init__(self, layout: TranscriptLayout) -> None:
         self.format: str = check_format(layout.format)
         self.layout = layout
+
+    @property
+    def profile(self) -> Profile:
+        """The place of the format, as a daemon's `diagnose` looks at it; nothing else reads it."""
+        home = PurePosixPath("/")
+        root = self.layout.root
+        sessions = self.layout.remote_search_root(home).relative_to(home)
+        return Profile(
+            format=self.format,
+            root_variable=(root.variable or "") if root else "",
+            root_directory=root.directory if root else sessions.parts[0],
+            sessions=str(PurePosixPath(*sessions.parts[0 if root else 1 :])) if sessions.parts else "sessions",
+            buckets=False,
+            include=re.compile(""),
+            exclude=None,
+            required=("transcript",),
+            relocated=(),
+            validate="",
+            bucket="",
+            relocate="",
+            lock=None,
+        )
 
     def directory(self, context: ConversationContext) -> Path:
         """Return the host directory that keeps the transcripts of the context's repository.

@@ -42,6 +42,10 @@ def test_a_file_is_judged_by_the_format_it_names(tmp_path: Path) -> None:
     with pytest.raises(SessionError) as wrong:
         asyncio.run(validate_file(saved_path(tmp_path)))
     assert wrong.value.reason == "missing_required"
+    write_document(tmp_path, {**document(FILES), "format": "claude"})
+    with pytest.raises(ConfigurationError) as foreign:
+        asyncio.run(validate_file(saved_path(tmp_path)))
+    assert foreign.value.reason == "format_mismatch"
     for text in ("[]", "{}", '{"format":"kimi"}', "{"):
         write_text(tmp_path, text)
         with pytest.raises(SessionError) as caught:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="How often to start again when the session changes while it is read.",
 )
+@click.option("--allow-empty", is_flag=True, help="Capture a transcript in which nothing was said yet.")
 @json_option
 async def capture(
     target: str,
@@ -57,6 +58,7 @@ async def capture(
     durability: Literal["full", "none"],
     skip_links: bool,
     retries: int,
+    allow_empty: bool,
     as_json: bool,
 ) -> None:
     """Copy session ID of FORMAT out of TARGET and keep it on this host."""
@@ -76,6 +78,7 @@ async def capture(
                     durability=durability,
                     skip_links=skip_links,
                     retries=retries,
+                    allow_empty=allow_empty,
                     progress=progress,
                 ),
             )

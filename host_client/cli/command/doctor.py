@@ -9,11 +9,14 @@ import click
 from host_client.agents.registry import builtin_format, format_names
 from host_client.cli.options import Variables, json_option
 from host_client.cli.output import Output
+from host_client.sandbox.daemon import Finding
 from host_client.sandbox.sandbox import connect
+from host_client.stores.transcript import TranscriptConversations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_TRANSCRIPTS = "transcript.restore"
 _MARKS = {"ok": "ok      ", "warning": "warning ", "problem": "PROBLEM "}
 
 
@@ -33,9 +36,16 @@ async def doctor(target: str, formats: Sequence[str], *, variables: Sequence[tup
 
     Exit status 1 when a capture or restore would fail.
     """
-    profiles = [builtin_format(name).profile for name in formats or format_names()]
+    stores = [builtin_format(name) for name in formats or format_names()]
     async with connect(target) as sandbox:
-        findings = await sandbox.diagnose(profiles, dict(variables))
+        findings = [*await sandbox.diagnose([store.profile for store in stores], dict(variables))]
+        capabilities = (await sandbox.info()).capabilities
+    if _TRANSCRIPTS not in capabilities:
+        findings += [
+            Finding("transcripts", store.format, "problem", "the daemon knows no transcripts", "update sandbox-agent")
+            for store in stores
+            if isinstance(store, TranscriptConversations)
+        ]
     document: dict[str, object] = {
         "findings": [
             {

@@ -9,8 +9,8 @@ import click
 from host_client.agents.registry import builtin_format
 from host_client.cli.options import json_option, place_options
 from host_client.cli.output import Output
-from host_client.sandbox.place import Place
 from host_client.sandbox.sandbox import connect
+from host_client.stores.context import ConversationContext
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,15 +37,10 @@ async def list_entries(
     as_json: bool,
 ) -> None:
     """List set-aside sessions of FORMAT at TARGET, newest first."""
-    profile = builtin_format(format_name).profile
+    store = builtin_format(format_name)
     async with connect(target) as sandbox:
-        found = sandbox.bundles.list_recovery(
-            profile,
-            conversation_id=conversation_id,
-            variables=dict(variables),
-            follow_root_link=follow_root_link,
-        )
-        entries = [entry async for entry in found]
+        context = ConversationContext(sandbox=sandbox, variables=dict(variables), follow_root_link=follow_root_link)
+        entries = [entry async for entry in store.list_recovery(context, conversation_id)]
     document: dict[str, object] = {
         "entries": [
             {
@@ -84,14 +79,12 @@ async def undo(
     as_json: bool,
 ) -> None:
     """Put a set-aside session back; what is there now is set aside in its place."""
-    place = Place(
-        profile=builtin_format(format_name).profile,
-        conversation_id=conversation_id,
-        variables=dict(variables),
-        follow_root_link=follow_root_link,
-    )
+    store = builtin_format(format_name)
     async with connect(target) as sandbox:
-        undone = await sandbox.bundles.undo_restore(place, entry, force=force)
+        context = ConversationContext(
+            sandbox=sandbox, variables=dict(variables), follow_root_link=follow_root_link, force=force
+        )
+        undone = await store.undo_restore(conversation_id, context, entry)
     Output(as_json).result(
         {"target": str(undone.target), "recovery": undone.recovery or None},
         [f"put back  {undone.target}", *([f"set aside {undone.recovery}"] if undone.recovery else [])],
@@ -120,13 +113,11 @@ async def prune(
     """Remove set-aside sessions of FORMAT at TARGET, by number or by age."""
     if keep is None and older_than_days is None:
         raise click.UsageError("say --keep or --older-than-days")
-    profile = builtin_format(format_name).profile
+    store = builtin_format(format_name)
     async with connect(target) as sandbox:
-        removed = await sandbox.bundles.prune_recovery(
-            profile,
-            conversation_id=conversation_id,
-            variables=dict(variables),
-            follow_root_link=follow_root_link,
+        removed = await store.prune_recovery(
+            ConversationContext(sandbox=sandbox, variables=dict(variables), follow_root_link=follow_root_link),
+            conversation_id,
             keep_count=keep,
             older_than_seconds=None if older_than_days is None else older_than_days * 86_400,
         )

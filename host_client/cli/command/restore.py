@@ -19,7 +19,7 @@ from host_client.cli.options import (
 )
 from host_client.cli.output import Output, size
 from host_client.cli.progress import shown_progress
-from host_client.cli.record import outcome_document, resume_line
+from host_client.cli.record import notice_notes, outcome_document, resume_line
 from host_client.sandbox.sandbox import connect
 from host_client.stores.context import ConversationContext
 
@@ -77,6 +77,8 @@ async def restore(
             outcome = await store.restore(record, context)
             workspace = sandbox.root
     resume = resume_command(format_name, conversation_id, workspace)
+    for note in notice_notes([*record.notices, *(item for item in outcome.notices if item not in record.notices)]):
+        output.note(note)
     if outcome.not_atomic:
         output.note("note: the file system cannot exchange directories; for a moment no session was in place")
     output.result(

@@ -8,8 +8,9 @@ import click
 
 from host_client.agents.registry import builtin_format
 from host_client.cli.options import json_option, place_options
-from host_client.cli.output import Output
+from host_client.cli.output import Output, size
 from host_client.sandbox.sandbox import connect
+from host_client.stores.context import ConversationContext
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,14 +25,10 @@ async def sessions(
     target: str, format_name: str, *, variables: Sequence[tuple[str, str]], follow_root_link: bool, as_json: bool
 ) -> None:
     """List the sessions of FORMAT at TARGET."""
-    profile = builtin_format(format_name).profile
+    store = builtin_format(format_name)
     async with connect(target) as sandbox:
-        found = [
-            item
-            async for item in sandbox.bundles.list(
-                profile, variables=dict(variables), follow_root_link=follow_root_link
-            )
-        ]
+        context = ConversationContext(sandbox=sandbox, variables=dict(variables), follow_root_link=follow_root_link)
+        found = [item async for item in store.list_sessions(context)]
     document: dict[str, object] = {
         "sessions": [
             {
@@ -40,6 +37,7 @@ async def sessions(
                 "modified": item.modified.isoformat() if item.modified else None,
                 "complete": item.complete,
                 "in_use_pid": item.in_use_pid,
+                "bytes": item.bytes_count,
             }
             for item in found
         ]
@@ -47,8 +45,10 @@ async def sessions(
     lines = []
     for item in found:
         modified = item.modified.astimezone().strftime("%Y-%m-%d %H:%M") if item.modified else "-".ljust(16)
-        marks = ("" if item.complete else "  incomplete") + (
-            f"  in use by {item.in_use_pid}" if item.in_use_pid else ""
-        )
-        lines.append(f"{item.conversation_id}  {modified}  {item.path}{marks}")
+        marks = [
+            *([size(item.bytes_count)] if item.bytes_count is not None else []),
+            *([] if item.complete else ["incomplete"]),
+            *([f"in use by {item.in_use_pid}"] if item.in_use_pid else []),
+        ]
+        lines.append("  ".join([item.conversation_id, modified, str(item.path), *marks]))
     Output(as_json).result(document, lines or [f"no sessions of {format_name}"])
