@@ -23,6 +23,7 @@ from host_client.sandbox.place import LeftOut, Place, RecoveryItem, SessionSumma
 from host_client.sandbox.progress import Progress
 from host_client.sandbox.sandbox import Sandbox, connect
 from host_client.sandbox.transcript import Holder, TranscriptRecoveryItem, UndoneTranscript
+from host_client.session.relocate_file import Relocated, relocate_file
 from host_client.stores.bundle import SessionBundleConversations
 from host_client.stores.context import ConversationContext
 from host_client.stores.contract import (
@@ -60,6 +61,7 @@ __all__ = [
     "ReadFile",
     "RecoveryItem",
     "RelayResult",
+    "Relocated",
     "ResolvedHome",
     "RestoreOutcome",
     "Sandbox",
@@ -76,5 +78,6 @@ __all__ = [
     "connect",
     "format_names",
     "relay",
+    "relocate_file",
     "resume_command",
 ]

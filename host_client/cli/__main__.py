@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from host_client.cli.command import capture, doctor, info, recovery, relay, restore, sessions, validate
+from host_client.cli.command import capture, doctor, info, recovery, relay, relocate, restore, sessions, validate
 from host_client.cli.output import Output, OutputLost
 from host_client.errors import OutpostError
 
@@ -37,6 +37,7 @@ for _command in (
     restore.restore,
     relay.relay,
     recovery.recovery,
+    relocate.relocate,
     validate.validate,
     doctor.doctor,
 ):

@@ -30,6 +30,7 @@ PUBLIC = [
     "ReadFile",
     "RecoveryItem",
     "RelayResult",
+    "Relocated",
     "ResolvedHome",
     "RestoreOutcome",
     "Sandbox",
@@ -46,6 +47,7 @@ PUBLIC = [
     "connect",
     "format_names",
     "relay",
+    "relocate_file",
     "resume_command",
 ]
 
