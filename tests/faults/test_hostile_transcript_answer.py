@@ -108,6 +108,12 @@ LIES: dict[str, tuple[str, Sequence[Any], Callable[[Sandbox], Awaitable[Any]], s
     "entry with a slash": (RECOVERY, [entry(name="S1-/x")], list_s1, "session/protocol"),
     "entry with a file outside": (RECOVERY, [entry(files=[b"../x"])], list_s1, "session/protocol"),
     "entry with a file twice": (RECOVERY, [entry(files=[b"x", b"x"], files_count=2)], list_s1, "session/protocol"),
+    "entry with too many names": (
+        RECOVERY,
+        [entry(files=[b"%d" % number for number in range(101)], files_count=101)],
+        list_s1,
+        "session/protocol",
+    ),
     "entry with fewer files than named": (RECOVERY, [entry(files_count=0)], list_s1, "session/protocol"),
     "entry of an impossible time": (RECOVERY, [entry(set_aside={"seconds": 1 << 60})], list_s1, "session/protocol"),
     "undo without recovery": (UNDO, [undone(recovery="")], undo_s1, "session/protocol"),
