@@ -24,6 +24,7 @@ from sandbox_agent.listen import Address, SocketClaim, read_address
 from sandbox_agent.services.bundle import BundleService
 from sandbox_agent.services.daemon import DaemonService
 from sandbox_agent.services.file import FileService
+from sandbox_agent.services.follow import Wakeups
 from sandbox_agent.services.transcript import TranscriptService
 from sandbox_api.errors import ConfigurationError, OutpostError, printable
 from sandbox_api.limits import MAX_MESSAGE_BYTES
@@ -105,7 +106,8 @@ def _sweep(sandbox: Sandbox) -> None:
 async def _run(config: ServeConfig, sandbox: Sandbox, executor: ThreadPoolExecutor, address: Address) -> None:
     boundary = Boundary()
     server = grpc.aio.server(interceptors=[boundary], options=OPTIONS)
-    status = _add_services(server, sandbox, executor)
+    wakeups = Wakeups()
+    status = _add_services(server, sandbox, executor, wakeups)
     target = _bind(server, address)
     with _end_of(config) as ended:
         await server.start()
@@ -115,6 +117,7 @@ async def _run(config: ServeConfig, sandbox: Sandbox, executor: ThreadPoolExecut
         sys.stdout.write(f"listening {target}\n")
         sys.stdout.flush()
         await ended.wait()
+    wakeups.end()  # these calls never finish by themselves
     log.info("draining", seconds=config.drain_seconds)
     await status.enter_graceful_shutdown()
     await server.stop(config.drain_seconds)
@@ -146,12 +149,13 @@ def _open_sandbox(config: ServeConfig) -> Iterator[Sandbox]:
         roots.close()
 
 
-def _add_services(server: grpc.aio.Server, sandbox: Sandbox, executor: ThreadPoolExecutor) -> Any:
+def _add_services(server: grpc.aio.Server, sandbox: Sandbox, executor: ThreadPoolExecutor, wakeups: Wakeups) -> Any:
     # What protoc generates has no types.
     bundle_pb2_grpc.add_BundleServiceServicer_to_server(BundleService(sandbox, executor), server)  # type: ignore[no-untyped-call]
     daemon_pb2_grpc.add_DaemonServiceServicer_to_server(DaemonService(sandbox, executor), server)  # type: ignore[no-untyped-call]
     file_pb2_grpc.add_FileServiceServicer_to_server(FileService(sandbox, executor), server)  # type: ignore[no-untyped-call]
-    transcript_pb2_grpc.add_TranscriptServiceServicer_to_server(TranscriptService(sandbox, executor), server)  # type: ignore[no-untyped-call]
+    transcripts = TranscriptService(sandbox, executor, wakeups)
+    transcript_pb2_grpc.add_TranscriptServiceServicer_to_server(transcripts, server)  # type: ignore[no-untyped-call]
     status = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     reflection.enable_server_reflection((*_SERVICE_NAMES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)

@@ -1,4 +1,4 @@
-"""System calls that Python 3.11 does not offer: openat2, renameat2, syncfs. Linux only.
+"""System calls that Python 3.11 does not offer: openat2, renameat2, syncfs, inotify. Linux only.
 
 They go through libc's `syscall` by number, so that any libc will do. Each raises `OSError` like the functions of `os`.
 """
@@ -20,6 +20,13 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _OPENAT2 = 437  # the same on every architecture
 _RENAMEAT2 = {"x86_64": 316, "aarch64": 276, "ppc64le": 357, "s390x": 347, "riscv64": 276}[platform.machine()]
 _SYNCFS = {"x86_64": 306, "aarch64": 267, "ppc64le": 348, "s390x": 338, "riscv64": 267}[platform.machine()]
+_INOTIFY_INIT1, _INOTIFY_ADD_WATCH, _INOTIFY_RM_WATCH = {
+    "x86_64": (294, 254, 255),
+    "aarch64": (26, 27, 28),
+    "ppc64le": (318, 276, 277),
+    "s390x": (324, 285, 286),
+    "riscv64": (26, 27, 28),
+}[platform.machine()]
 
 RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_NO_SYMLINKS = 0x04
@@ -46,6 +53,9 @@ def _prototype(*arguments: type) -> Callable[..., int]:
 _syscall_openat2 = _prototype(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_OpenHow), ctypes.c_size_t)
 _syscall_renameat2 = _prototype(ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
 _syscall_syncfs = _prototype(ctypes.c_int)
+_syscall_inotify_init1 = _prototype(ctypes.c_int)
+_syscall_inotify_add_watch = _prototype(ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)
+_syscall_inotify_rm_watch = _prototype(ctypes.c_int, ctypes.c_int)
 
 
 def _call(function: Callable[..., int], *arguments: object) -> int:
@@ -79,3 +89,18 @@ def renameat2(old_fd: int, old_name: bytes, new_fd: int, new_name: bytes, flags:
 def syncfs(fd: int) -> None:
     """Write all of the descriptor's file system to its device, and report errors since it was opened."""
     _call(_syscall_syncfs, _SYNCFS, fd)
+
+
+def inotify_init() -> int:
+    """Return a new inotify descriptor that does not block and that children do not inherit."""
+    return _call(_syscall_inotify_init1, _INOTIFY_INIT1, os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def inotify_add_watch(inotify_fd: int, path: bytes, mask: int) -> int:
+    """Watch what is at a path; return the watch's number, the same one for the same inode."""
+    return _call(_syscall_inotify_add_watch, _INOTIFY_ADD_WATCH, inotify_fd, path, mask)
+
+
+def inotify_rm_watch(inotify_fd: int, watch: int) -> None:
+    """End a watch."""
+    _call(_syscall_inotify_rm_watch, _INOTIFY_RM_WATCH, inotify_fd, watch)

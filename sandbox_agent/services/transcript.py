@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
+from sandbox_agent.core.follow import Follow
 from sandbox_agent.core.holder import find_holders_in
+from sandbox_agent.services.follow import FollowStream, unpack_follow
 from sandbox_agent.services.worker import Worker
 from sandbox_api.errors import UnavailableError
 from sandbox_api.v1 import transcript_pb2, transcript_pb2_grpc
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     import grpc
 
     from sandbox_agent.core.sandbox import Sandbox
+    from sandbox_agent.services.follow import Wakeups
 
     Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -23,9 +27,10 @@ if TYPE_CHECKING:
 class TranscriptService(transcript_pb2_grpc.TranscriptServiceServicer):
     """The service of `v1/transcript.proto`, which says what each call does."""
 
-    def __init__(self, sandbox: Sandbox, executor: Executor) -> None:
+    def __init__(self, sandbox: Sandbox, executor: Executor, wakeups: Wakeups) -> None:
         self._sandbox = sandbox
         self._executor = executor
+        self._wakeups = wakeups
 
     async def Restore(  # noqa: N802, D102
         self,
@@ -34,8 +39,21 @@ class TranscriptService(transcript_pb2_grpc.TranscriptServiceServicer):
     ) -> transcript_pb2.TranscriptRestoreResponse:
         raise _unsupported()
 
-    async def Follow(self, request: transcript_pb2.FollowRequest, context: Context) -> None:  # noqa: N802, D102, ARG002
-        raise _unsupported()
+    async def Follow(self, request: transcript_pb2.FollowRequest, context: Context) -> None:  # noqa: N802, D102
+        patterns, held, interval_seconds = unpack_follow(request)
+        woken = asyncio.Event()
+        with self._wakeups.subscription(woken.set) as subscription:
+            follow = Follow(
+                self._sandbox.roots,
+                request.home,
+                patterns,
+                held,
+                max_files=self._sandbox.limits.max_files,
+                subscription=subscription,
+            )
+            stream = FollowStream(context, self._wakeups, woken, interval_seconds=interval_seconds)
+            async with Worker(self._executor) as worker:
+                await stream.run(worker, await worker.enter(follow))
 
     async def FindHolders(  # noqa: N802, D102
         self,
