@@ -1,7 +1,7 @@
 """Copy a tree that cannot be renamed, and prove that the copy holds all of it.
 
-Only for what a restore sets aside on a file system that cannot rename it. Links are copied as links and never followed;
-modes, times and owners are kept.
+Only for what a restore sets aside on a file system that cannot rename it, or exchange it. Links are copied as links and
+never followed; modes, times and owners are kept.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import stat
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from sandbox_api.errors import Offender, SessionError, printable
+from sandbox_agent.core.file import not_a_file
+from sandbox_agent.core.rollback import Rollback
+from sandbox_api.errors import ConflictError, Offender, SessionError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +62,36 @@ def holds_all(copy: Directory, original: Directory) -> bool:
     return True
 
 
+def copy_file(folder: Directory, name: bytes, target: Directory, new_name: bytes) -> None:
+    """Copy one regular file under a name that must not exist, and see that it did not change meanwhile.
+
+    Raises:
+        ConflictError: `target_changed`: it did.
+        WorkspaceError: `not_a_file`.
+        OSError: it cannot be read or written. In all cases nothing is left of the copy.
+    """
+    with ExitStack() as stack, Rollback() as back:
+        opened = folder.file(name)
+        stack.callback(os.close, opened)
+        before = os.fstat(opened)
+        if not stat.S_ISREG(before.st_mode):
+            raise not_a_file(folder.join(name))
+        copied = target.file(new_name, _CREATE_FLAGS)
+        back.add(lambda: os.unlink(new_name, dir_fd=target.fd))
+        stack.callback(os.close, copied)
+        _copy_content(opened, copied)
+        after = os.fstat(opened)
+        if (after.st_size, after.st_ctime_ns) != (before.st_size, before.st_ctime_ns):
+            path = printable(folder.join(name))
+            raise ConflictError("target_changed", f"'{path}' changed while it was copied", facts={"path": path})
+        os.fsync(copied)
+
+
+def holds_files(top: Directory) -> bool:
+    """Tell whether anything but directories is below a directory."""
+    return any(not stat.S_ISDIR(status.st_mode) for _, status in _walk(top))
+
+
 def _walk(top: Directory) -> Iterator[tuple[bytes, os.stat_result]]:
     """Yield every entry below a directory, each directory before what is in it."""
     pending = [b""]
@@ -91,9 +123,7 @@ def _copy_entry(source: Directory, target: Directory, path: bytes, status: os.st
             stack.callback(os.close, copied)
             opened = source.file(path)
             stack.callback(os.close, opened)
-            while piece := os.read(opened, _PIECE_BYTES):
-                write_all(copied, piece)
-            _keep_status(os.fstat(opened), copied)
+            _copy_content(opened, copied)
         else:
             where = printable(source.join(path))
             raise SessionError(
@@ -102,6 +132,12 @@ def _copy_entry(source: Directory, target: Directory, path: bytes, status: os.st
                 hint="remove the entry",
                 offenders=[Offender(where, "is neither a file, a directory nor a link")],
             )
+
+
+def _copy_content(opened: int, copied: int) -> None:
+    while piece := os.read(opened, _PIECE_BYTES):
+        write_all(copied, piece)
+    _keep_status(os.fstat(opened), copied)
 
 
 def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:

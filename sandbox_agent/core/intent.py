@@ -17,15 +17,23 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from sandbox_agent.core.copy import write_all
+from sandbox_agent.core.file_set_record import MAX_LINES_BYTES, FileSetReader
+from sandbox_agent.core.file_set_record import VERSION as FILE_SET_VERSION
 from sandbox_agent.core.recovery_entry import is_entry_name
+from sandbox_api.errors import LimitError
 from sandbox_api.names import CONVERSATION_ID, STAGING_PREFIX, path_problem
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sandbox_agent.core.file_set_record import FileSetRecord
     from sandbox_agent.core.paths import Directory
 
 VERSION = 1
 FILE_NAME = re.compile(r"([0-9a-f]{32})\.json", re.ASCII)
-_MAX_FILE_BYTES = 64 << 10
+_OPENING_BYTES = 64 << 10
+"""Beside the lines that tell of files: room for all others."""
+
 _CREATE_FLAGS = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND
 
 
@@ -50,6 +58,20 @@ class Record:
     staging_inode: int = 0
     old_inode: int = 0
     is_replacing: bool = False
+
+    @property
+    def home(self) -> bytes:
+        """Absolute path of the CLI home, by the name that all records have for it."""
+        return self.cli_home
+
+    def opening(self) -> dict[str, object]:
+        """Return the first line of the journal file."""
+        return {
+            "version": VERSION,
+            "cli_home": os.fsdecode(self.cli_home),
+            "parent": os.fsdecode(self.parent),
+            "conversation_id": self.conversation_id,
+        }
 
 
 class Intent:
@@ -104,27 +126,60 @@ class Intent:
             durable: Whether it must survive a power loss when this returns.
             fields: What the line says, in the names of `Record`.
         """
-        write_all(self._fd, json.dumps(fields).encode() + b"\n")
+        self.write_lines([fields], durable=durable)
+
+    def write_lines(self, lines: Iterable[Mapping[str, object]], *, durable: bool) -> None:
+        """Add several lines.
+
+        Raises:
+            LimitError: `max_bytes`: they are more than a sweep would read; nothing is written.
+        """
+        data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        if len(data) > MAX_LINES_BYTES:
+            raise LimitError(
+                "max_bytes",
+                f"the names of the files take {len(data)} bytes, more than the {MAX_LINES_BYTES} that can be noted",
+                hint="restore fewer files at once",
+                facts={"max_bytes": str(MAX_LINES_BYTES)},
+            )
+        write_all(self._fd, data)
         if durable:
             os.fsync(self._fd)
             os.fsync(self._journal.fd)
 
-    def read(self) -> Record | None:
+    @property
+    def size(self) -> int:
+        """Bytes that the file has now."""
+        return os.fstat(self._fd).st_size
+
+    def cut(self, size: int, *, durable: bool) -> None:
+        """Take back all lines beyond a size that the file had. This needs no room on the disk."""
+        os.ftruncate(self._fd, size)
+        if durable:
+            os.fsync(self._fd)
+
+    def read(self) -> Record | FileSetRecord | None:
         """Return what the file tells; None when it tells nothing that can be acted on."""
-        data = os.pread(self._fd, _MAX_FILE_BYTES, 0)
+        data = os.pread(self._fd, MAX_LINES_BYTES + _OPENING_BYTES, 0)
         fields: dict[str, object] = {}
-        for line in data.split(b"\n")[:-1]:
+        files = FileSetReader()
+        end = 0
+        while (line_end := data.find(b"\n", end)) >= 0:
             try:
-                told = json.loads(line)
-            except (ValueError, RecursionError):
+                told = json.loads(data[end:line_end])
+                if not isinstance(told, dict):
+                    return None
+                if fields.get("version") != FILE_SET_VERSION or not files.take(told):
+                    fields |= told
+            except (ValueError, TypeError, KeyError, RecursionError):
                 return None
-            if not isinstance(told, dict):
-                return None
-            fields |= told
-        return _checked(fields)
+            end = line_end + 1
+        return files.record(fields) if fields.get("version") == FILE_SET_VERSION else _checked(fields)
 
     def end(self) -> None:
-        """Remove the file: nothing is left to finish."""
+        """Remove the file: nothing is left to finish. One that was let go of stays."""
+        if self._fd < 0:
+            return
         os.unlink(self._file_name, dir_fd=self._journal.fd)
         self.close()
 

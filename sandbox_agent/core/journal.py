@@ -9,7 +9,9 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from sandbox_agent.core.intent import FILE_NAME, VERSION, Intent
+from sandbox_agent.core.file_set_record import FileSetRecord
+from sandbox_agent.core.file_set_sweep import finish_files
+from sandbox_agent.core.intent import FILE_NAME, Intent
 from sandbox_agent.core.lock import WAIT_SECONDS
 from sandbox_agent.core.rollback import Rollback
 from sandbox_agent.core.sweep import finish
@@ -42,7 +44,7 @@ class Journal:
             OSError: it cannot be opened.
         """
 
-    def begin(self, record: Record, *, durable: bool) -> Intent:
+    def begin(self, record: Record | FileSetRecord, *, durable: bool) -> Intent:
         """Note that a restore is about to stage; the caller ends or closes the intent.
 
         Args:
@@ -52,13 +54,7 @@ class Journal:
         intent = Intent.create(self.directory)
         with Rollback() as back:
             back.add(intent.end)
-            intent.write(
-                durable=durable,
-                version=VERSION,
-                cli_home=os.fsdecode(record.cli_home),
-                parent=os.fsdecode(record.parent),
-                conversation_id=record.conversation_id,
-            )
+            intent.write_lines([record.opening()], durable=durable)
         return intent
 
     def sweep(self, roots: Roots) -> list[str]:
@@ -76,10 +72,13 @@ class Journal:
                 continue
             try:
                 wait_seconds = max(0.0, deadline - time.monotonic())
-                told.append(finish(roots, record, intent.staging_name, wait_seconds=wait_seconds))
+                if isinstance(record, FileSetRecord):
+                    told.append(finish_files(roots, record, intent.staging_name, wait_seconds=wait_seconds))
+                else:
+                    told.append(finish(roots, record, intent.staging_name, wait_seconds=wait_seconds))
             except (OSError, OutpostError) as error:
                 intent.close()
-                told.append(f"left {printable(intent.staging_name)} in {printable(record.cli_home)}: {error}")
+                told.append(f"left {printable(intent.staging_name)} in {printable(record.home)}: {error}")
             else:
                 intent.end()
         return told

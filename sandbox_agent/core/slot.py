@@ -18,6 +18,8 @@ from sandbox_agent.core.rollback import Rollback
 from sandbox_api.errors import ConflictError, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sandbox_agent.core.owner import Owner
     from sandbox_agent.core.paths import Directory
 
@@ -40,13 +42,22 @@ class Slot:
         self.tree_name = name.encode()
 
     @classmethod
-    def prepare(cls, cli_home: Directory, name: str, sidecar: Sidecar, owner: Owner | None, *, durable: bool) -> Slot:
+    def prepare(
+        cls,
+        cli_home: Directory,
+        name: str,
+        sidecar: Sidecar,
+        owner: Owner | None,
+        *,
+        durable: bool,
+        files: Iterable[bytes] = (),
+    ) -> Slot:
         """Make the recovery folder when it is missing, and write the file beside the entry."""
         folder, is_made = recovery_entry.make_folder(cli_home, owner)
         slot = cls(cli_home, name, folder, is_folder_made=is_made)
         with Rollback() as back:
             back.add(slot.discard)
-            recovery_entry.write_sidecar(folder, name, sidecar, owner, durable=durable)
+            recovery_entry.write_sidecar(folder, name, sidecar, owner, durable=durable, files=files)
             if durable:
                 os.fsync(folder.fd)
                 os.fsync(cli_home.fd)

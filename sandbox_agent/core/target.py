@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandbox_agent.core.liveness import in_use_pid
+from sandbox_agent.core.missing import Missing
 from sandbox_agent.core.session import cli_home_path, find_sessions, make_cli_home, open_cli_home
 from sandbox_api.errors import ConflictError, Offender, printable
 from sandbox_api.names import check_conversation_id
@@ -124,10 +124,8 @@ class MadeFolders:
         else:
             with cli_home:
                 path = cli_home.path
-        self._root, relative = sandbox.roots.locate(path)
-        segments = os.path.join(relative, target.parent).split(b"/")
-        paths = [b"/".join(segments[: count + 1]) for count in range(len(segments))]
-        self._missing = [path for path in paths if not self._is_there(path)]
+        root, relative = sandbox.roots.locate(path)
+        self._missing = Missing(root, [os.path.join(relative, target.parent)])
 
     def make(self, owner: Owner | None) -> tuple[Directory, Directory]:
         """Open the CLI home and the folder of the session, making what is missing; the caller closes both."""
@@ -140,15 +138,4 @@ class MadeFolders:
 
     def remove(self) -> None:
         """Remove again what was missing before, where nothing is in it by now."""
-        for path in reversed(self._missing):
-            parent, _, name = path.rpartition(b"/")
-            # Somebody else uses it by now, or removed it: either way it is not ours any more.
-            with suppress(OSError), self._root.directory(parent) as folder:
-                os.rmdir(name, dir_fd=folder.fd)
-
-    def _is_there(self, path: bytes) -> bool:
-        try:
-            self._root.stat(path)
-        except FileNotFoundError:
-            return False
-        return True
+        self._missing.remove()

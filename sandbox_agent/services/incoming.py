@@ -86,9 +86,16 @@ class Incoming:
         if step is not None:
             await asyncio.wrap_future(step)
         self._check.finish(self._trailer.size)
-        await self._end()
+        await self.end()
         digest: bytes = self._trailer.sha256
         return digest
+
+    async def part(self, *names: str) -> tuple[str, Any]:
+        """Return the next message, which must be one of these parts."""
+        part, message = await self._next()
+        if part not in names:
+            raise SessionError("protocol", f"a {part} stands where {' or '.join(names)} was next")
+        return part, message
 
     async def _chunk(self) -> bytes | None:
         part, message = await self._next()
@@ -106,6 +113,7 @@ class Incoming:
         part = message.WhichOneof("part") or "message without content"
         return part, getattr(message, part, None)
 
-    async def _end(self) -> None:
+    async def end(self) -> None:
+        """Wait for the end of the stream, which is next."""
         if await self._context.read() is not _EOF:
-            raise SessionError("protocol", "the stream goes on after its trailer")
+            raise SessionError("protocol", "the stream goes on after its end")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sandbox_agent.core import recovery, syscall, undo
+from sandbox_agent.core import recovery_folder, syscall, undo
 from sandbox_agent.core.recovery import list_recovery, prune_recovery, undo_restore
 from sandbox_api.errors import ConfigurationError, ConflictError, SessionError, WorkspaceError
 from support.filesystem import without_exchange, without_flags, without_moves
@@ -350,7 +350,7 @@ def test_interrupted_prune_is_repeated(
         if is_image_layer:
             without_moves(monkeypatch, lambda _: True)
         with monkeypatch.context() as patch:
-            patch.setattr(recovery, "remove_tree", fail)
+            patch.setattr(recovery_folder, "remove_tree", fail)
             with pytest.raises(WorkspaceError):
                 prune_recovery(held, place(), 0, None)
         assert list_recovery(held, place()) == []
@@ -373,14 +373,14 @@ def test_prune_spares_what_an_undo_has_just_set_aside(tmp_path: Path, monkeypatc
     with restoring_sandbox(tmp_path) as held:
         restore_files(held, OLD)
         restore_files(held, NEW)
-        real = recovery._doomed
+        real = recovery_folder._doomed
 
         def undoing(*arguments: Any) -> Any:
             doomed = real(*arguments)
             undo_restore(held, place(), "", force=False)
             return doomed
 
-        monkeypatch.setattr(recovery, "_doomed", undoing)
+        monkeypatch.setattr(recovery_folder, "_doomed", undoing)
         assert prune_recovery(held, place(), 0, None) == []
         assert files_of(_session(tmp_path)) == OLD
         [item] = list_recovery(held, place())
