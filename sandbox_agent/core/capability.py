@@ -27,7 +27,7 @@ def has_exchange() -> bool:
 
 def capabilities() -> list[str]:
     """Return the words of what can be done, sorted."""
-    words = {"bundle.capture.held", "bundle.restore.negotiate", "transcript.follow"}
+    words = {"bundle.capture.held", "bundle.restore.negotiate", "transcript.follow", "transcript.restore"}
     if has_openat2():
         words.add("fs.openat2")
     if has_exchange():

@@ -110,11 +110,6 @@ class Commit:
             except (OSError, OutpostError) as stuck:
                 self.is_stuck = True
                 error.add_note(f"while taking back: {stuck}")
-            if isinstance(error, OSError) and error.errno == errno.EXDEV:
-                failure = mounted(os.fsencode(error.filename))
-                for note in getattr(error, "__notes__", ()):
-                    failure.add_note(note)
-                raise failure from None
             raise
 
     def _move(self, index: int, planned: Planned) -> None:
@@ -123,10 +118,15 @@ class Commit:
             self._home.make_directories(parent, owner=self._owner) as folder,
             self._tree.make_directories(parent, owner=self._owner) as held,
         ):
-            if planned.old is None:
-                self._place_first(folder, held, name, planned)
-            else:
-                self._replace(folder, held, name, index, planned)
+            try:
+                if planned.old is None:
+                    self._place_first(folder, held, name, planned)
+                else:
+                    self._replace(folder, held, name, index, planned)
+            except OSError as error:
+                if error.errno == errno.EXDEV:
+                    raise mounted(self._home.join(planned.path)) from None
+                raise
             if identity_at(folder, name) != planned.new:
                 raise changed(self._home, planned.path)
 

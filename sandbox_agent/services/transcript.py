@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from sandbox_agent.core.file_set import FileSet
+from sandbox_agent.core.file_set_recovery import list_files, prune_files, undo_files
 from sandbox_agent.core.follow import Follow
 from sandbox_agent.core.holder import find_holders_in
+from sandbox_agent.services.file_set import place_of_any, place_of_one, receive_files
 from sandbox_agent.services.follow import FollowStream, unpack_follow
+from sandbox_agent.services.incoming import Incoming
+from sandbox_agent.services.message import is_full, owner_of, timestamp
 from sandbox_agent.services.worker import Worker
-from sandbox_api.errors import UnavailableError
 from sandbox_api.v1 import transcript_pb2, transcript_pb2_grpc
 from sandbox_api.wire import unpack_locks
 
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
 
     Context = grpc.aio.ServicerContext[Any, Any]
 
+_MAX_TOLD_COUNT = 100
+"""Paths of one kind in an answer."""
+
 
 class TranscriptService(transcript_pb2_grpc.TranscriptServiceServicer):
     """The service of `v1/transcript.proto`, which says what each call does."""
@@ -35,9 +42,28 @@ class TranscriptService(transcript_pb2_grpc.TranscriptServiceServicer):
     async def Restore(  # noqa: N802, D102
         self,
         request_iterator: object,  # noqa: ARG002
-        context: Context,  # noqa: ARG002
+        context: Context,
     ) -> transcript_pb2.TranscriptRestoreResponse:
-        raise _unsupported()
+        incoming = Incoming(context)
+        header = await incoming.header()
+        async with Worker(self._executor) as worker:
+            files = await worker.enter(
+                FileSet(
+                    self._sandbox,
+                    place_of_one(header),
+                    full_durability=is_full(header.durability),
+                    owner=owner_of(header),
+                    expected_bytes=header.expected_bytes,
+                )
+            )
+            commit = await receive_files(incoming, worker, files)
+            result = await worker.run(files.commit, commit.files_count, commit.bytes_count)
+        return transcript_pb2.TranscriptRestoreResponse(
+            unchanged=result.is_unchanged,
+            recovery=result.recovery,
+            replaced=result.replaced[:_MAX_TOLD_COUNT],
+            added=result.added[:_MAX_TOLD_COUNT],
+        )
 
     async def Follow(self, request: transcript_pb2.FollowRequest, context: Context) -> None:  # noqa: N802, D102
         patterns, held, interval_seconds = unpack_follow(request)
@@ -67,27 +93,43 @@ class TranscriptService(transcript_pb2_grpc.TranscriptServiceServicer):
             holders=[transcript_pb2.Holder(path=holder.path, pid=holder.pid) for holder in holders]
         )
 
-    async def ListRecovery(  # noqa: N802, D102
-        self,
-        request: transcript_pb2.TranscriptRecoveryRequest,  # noqa: ARG002
-        context: Context,  # noqa: ARG002
-    ) -> None:
-        raise _unsupported()
+    async def ListRecovery(self, request: transcript_pb2.TranscriptRecoveryRequest, context: Context) -> None:  # noqa: N802, D102
+        async with Worker(self._executor) as worker:
+            items = await worker.run(list_files, self._sandbox.roots, place_of_any(request))
+            for item in items:
+                await context.write(
+                    transcript_pb2.TranscriptRecoveryEntry(
+                        name=item.name,
+                        id=item.conversation_id,
+                        set_aside=timestamp(item.set_aside_ns),
+                        files=item.files[:_MAX_TOLD_COUNT],
+                        files_count=len(item.files),
+                    )
+                )
 
     async def UndoRestore(  # noqa: N802, D102
         self,
-        request: transcript_pb2.TranscriptUndoRequest,  # noqa: ARG002
+        request: transcript_pb2.TranscriptUndoRequest,
         context: Context,  # noqa: ARG002
     ) -> transcript_pb2.TranscriptUndoResponse:
-        raise _unsupported()
+        place = place_of_one(request)
+        async with Worker(self._executor) as worker:
+            undone = await worker.run(undo_files, self._sandbox, place, request.name)
+        return transcript_pb2.TranscriptUndoResponse(
+            recovery=undone.recovery,
+            restored=undone.restored[:_MAX_TOLD_COUNT],
+            removed=undone.removed[:_MAX_TOLD_COUNT],
+        )
 
     async def PruneRecovery(  # noqa: N802, D102
         self,
-        request: transcript_pb2.TranscriptPruneRequest,  # noqa: ARG002
+        request: transcript_pb2.TranscriptPruneRequest,
         context: Context,  # noqa: ARG002
     ) -> transcript_pb2.TranscriptPruneResponse:
-        raise _unsupported()
-
-
-def _unsupported() -> UnavailableError:
-    return UnavailableError("unsupported", "this daemon does not know the call")
+        keep_count = request.keep_count if request.HasField("keep_count") else None
+        older_than_seconds = request.older_than_seconds if request.HasField("older_than_seconds") else None
+        async with Worker(self._executor) as worker:
+            removed = await worker.run(
+                prune_files, self._sandbox.roots, place_of_any(request), keep_count, older_than_seconds
+            )
+        return transcript_pb2.TranscriptPruneResponse(removed=removed)

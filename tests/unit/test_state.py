@@ -106,4 +106,6 @@ def test_capabilities_of_this_kernel() -> None:
         "bundle.restore.negotiate",
         "fs.exchange",
         "fs.openat2",
+        "transcript.follow",
+        "transcript.restore",
     ]
