@@ -30,17 +30,32 @@ from host_client.stores.contract import (
     ConversationRecord,
     ConversationStore,
     NativeConversationStore,
+    Notice,
     RestoreOutcome,
+)
+from host_client.stores.layout import (
+    Conversation,
+    ConversationFiles,
+    Reference,
+    Related,
+    SandboxPlace,
+    Skipped,
+    TranscriptFunctions,
+    TranscriptLayout,
 )
 from host_client.stores.profile import BundleRoot, SessionBundleProfile
 from host_client.stores.relay import Delivery, RelayResult, relay
+from host_client.stores.transcript import TranscriptConversations
 from sandbox_api.limits import Limits
+from sandbox_api.lock import LockSign
 
 __all__ = [
     "BundleRoot",
     "ConfigurationError",
     "ConflictError",
+    "Conversation",
     "ConversationContext",
+    "ConversationFiles",
     "ConversationRecord",
     "ConversationStore",
     "DeadlineError",
@@ -52,7 +67,9 @@ __all__ = [
     "LeftOut",
     "LimitError",
     "Limits",
+    "LockSign",
     "NativeConversationStore",
+    "Notice",
     "Offender",
     "OutpostError",
     "Place",
@@ -60,15 +77,22 @@ __all__ = [
     "Progress",
     "ReadFile",
     "RecoveryItem",
+    "Reference",
+    "Related",
     "RelayResult",
     "Relocated",
     "ResolvedHome",
     "RestoreOutcome",
     "Sandbox",
+    "SandboxPlace",
     "SessionBundleConversations",
     "SessionBundleProfile",
     "SessionError",
     "SessionSummary",
+    "Skipped",
+    "TranscriptConversations",
+    "TranscriptFunctions",
+    "TranscriptLayout",
     "TranscriptRecoveryItem",
     "UnavailableError",
     "Undone",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,20 @@ def test_every_row_crosses_the_wire(row: Row) -> None:
 def test_every_row_is_in_the_manual(row: Row) -> None:
     """docs/errors.md lists each code, reason and meaning."""
     assert f"| `{row.code}` | `{row.reason}` | {row.meaning} |" in (ROOT / "docs/errors.md").read_text()
+
+
+def test_every_notice_is_in_the_manual() -> None:
+    """docs/errors.md lists exactly the reasons of notices that the product gives."""
+    calls = [
+        node
+        for module in (ROOT / "host_client").rglob("*.py")
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Notice"
+    ]
+    given = {call.args[0].value for call in calls if call.args and isinstance(call.args[0], ast.Constant)}
+    assert len(calls) == len([call for call in calls if call.args and isinstance(call.args[0], ast.Constant)])
+    table = (ROOT / "docs/errors.md").read_text().partition("## Notices")[2]
+    assert given <= set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
 
 
 def test_details_are_cut_to_fit_the_metadata_of_a_call() -> None:
