@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Kind = Literal["transcript", "plain", "lines"]
 
+CHILDREN = "subagents"
+"""Folder of the transcripts of a conversation's children, in the folder of its id beside its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class SandboxPlace:
@@ -223,7 +226,8 @@ async def _none_related(conversation: Conversation) -> Sequence[Related | Skippe
 
 
 def _stem(path: PurePosixPath) -> str | None:
-    return path.stem if path.suffix == ".jsonl" and CONVERSATION_ID.fullmatch(path.stem) else None
+    is_main = path.suffix == ".jsonl" and CHILDREN not in path.parts
+    return path.stem if is_main and CONVERSATION_ID.fullmatch(path.stem) else None
 
 
 def _object(line: bytes) -> bool:

@@ -11,7 +11,7 @@ from pathlib import PurePath, PurePosixPath
 from typing import TYPE_CHECKING
 
 from host_client.errors import ConfigurationError, LimitError, Offender, SessionError, printable
-from host_client.stores.layout import Related, Skipped
+from host_client.stores.layout import CHILDREN, Related, Skipped
 from sandbox_api.manifest import bundle_digest
 from sandbox_api.names import RECOVERY_DIRECTORY, STAGING_PREFIX, path_problem
 
@@ -89,7 +89,7 @@ async def members(layout: TranscriptLayout, conversation: Conversation) -> Membe
     found: dict[PurePosixPath, Related] = {}
     if layout.sidecars:
         main = conversation.transcript
-        folder = main.parent / conversation.conversation_id / "subagents"
+        folder = main.parent / conversation.conversation_id / CHILDREN
         for path in await conversation.files.find(folder, "*.jsonl"):
             found[path] = Related(path, "transcript", beside=True)
     skipped: dict[PurePosixPath, Skipped] = {}
