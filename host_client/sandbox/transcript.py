@@ -108,7 +108,7 @@ class UndoneTranscript:
     """An undo that was committed.
 
     Attributes:
-        recovery: Name of the entry that holds what was in place before.
+        recovery: Name of the entry that holds what was in place before; empty: nothing was.
         restored: Files that were put back, below the home, at most 100.
         removed: Files that were taken away, below the home, at most 100.
     """
@@ -294,7 +294,8 @@ class Transcripts:
         restored, removed = reply.relative_paths(answer.restored), reply.relative_paths(answer.removed)
         if both := set(restored) & set(removed):
             raise SessionError("protocol", f"the daemon put back and took away '{printable(str(both.pop()))}'")
-        return UndoneTranscript(reply.recovery_name(answer.recovery, conversation_id), restored, removed)
+        recovery = reply.recovery_name(answer.recovery, conversation_id) if answer.recovery else ""
+        return UndoneTranscript(recovery, restored, removed)
 
     async def prune_recovery(
         self,

@@ -116,7 +116,7 @@ LIES: dict[str, tuple[str, Sequence[Any], Callable[[Sandbox], Awaitable[Any]], s
     ),
     "entry with fewer files than named": (RECOVERY, [entry(files_count=0)], list_s1, "session/protocol"),
     "entry of an impossible time": (RECOVERY, [entry(set_aside={"seconds": 1 << 60})], list_s1, "session/protocol"),
-    "undo without recovery": (UNDO, [undone(recovery="")], undo_s1, "session/protocol"),
+    "undo with recovery of another": (UNDO, [undone(recovery="S2-y")], undo_s1, "session/protocol"),
     "undo with a file outside": (UNDO, [undone(restored=[b"/x"])], undo_s1, "session/protocol"),
     "undo with a file in both": (UNDO, [undone(restored=[b"x"], removed=[b"x"])], undo_s1, "session/protocol"),
     "holder without a path": (HOLDERS, [holder(b"")], find_holders, "session/protocol"),
