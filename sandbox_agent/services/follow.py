@@ -120,7 +120,7 @@ class FollowStream:
         context: The call.
         wakeups: Says when the daemon ends.
         woken: Set whenever there may be something new.
-        interval_seconds: Least time from one look to the next.
+        interval_seconds: Least time from the end of one look, and what it had to send, to the next.
         beat_seconds: Longest silence.
     """
 
@@ -149,7 +149,6 @@ class FollowStream:
         """
         batches = await worker.enter(closing(follow.batches()))  # type: ignore[type-var]
         while True:
-            began = self._time()
             self._woken.clear()
             is_last = False
             while not is_last:
@@ -159,7 +158,7 @@ class FollowStream:
                     await self._send(message)
                 if not messages and self._time() >= self._beat_at:
                     await self._beat()
-            await self._wait(began + self._interval_seconds, self._wakeups.wait_ended)
+            await self._wait(self._time() + self._interval_seconds, self._wakeups.wait_ended)
             await self._wait(self._time() + follow.seconds_to_look, self._woken.wait)
 
     async def _wait(self, until: float, event: Callable[[], Any]) -> None:

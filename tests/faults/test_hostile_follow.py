@@ -1,162 +1,98 @@
-"""A daemon that lies about followed files: what came before the lie is told, nothing of it, and no call is left."""
+"""A sandbox that works against a follower: nothing outside is sent, nothing hangs, and no file is lost for good."""
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import aclosing, suppress
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+import subprocess
+import sys
+from typing import TYPE_CHECKING
 
-import grpc
 import pytest
 
-from host_client.errors import LimitError
-from host_client.sandbox.follow import FollowBegin, FollowData, FollowMark, FollowPattern
-from host_client.sandbox.sandbox import Sandbox, connect
-from sandbox_api.v1 import transcript_pb2
-from sandbox_api.wire import pack_status
-from support.fake_daemon import Exchange, fake_daemon
-from support.followed import BEAT, begin, data
-from support.lie import HANG_SECONDS, refusal
+from sandbox_agent.core import paths
+from sandbox_agent.core.follow_file import Data
+from support.following import append, following
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from pathlib import Path
 
-    Script = Callable[[Exchange], Awaitable[None]]
+CANARY = b"CANARY" * 100
+SWAP_COUNT = 3000
 
-pytestmark = pytest.mark.anyio
-
-HOME = PurePosixPath("/home/agent/.claude")
-SHA256 = bytes(32)
-
-
-def following(sandbox: Sandbox) -> AsyncGenerator[FollowBegin | FollowData | FollowMark, None]:
-    """Follow the files of these tests."""
-    pattern = FollowPattern(PurePosixPath("projects/p"), "*.jsonl", whole_lines=True)
-    return sandbox.transcripts.follow(HOME, held=[], patterns=[pattern])
-
-
-async def follow(script: Script, *, stall_seconds: float = 60.0) -> tuple[list[Any], str]:
-    """Follow until the call ends and return what was told and how it ended."""
-    parts: list[Any] = []
-    async with (
-        asyncio.timeout(HANG_SECONDS),
-        fake_daemon(TranscriptService_Follow=script) as target,
-        connect(target, stall_seconds=stall_seconds) as sandbox,
-    ):
-
-        async def collect() -> None:
-            async with aclosing(following(sandbox)) as told:
-                async for part in told:
-                    parts.append(part)  # noqa: PERF401 - what came before the failure counts
-
-        return parts, await refusal(collect())
+# Exchanges a name with another, over and over, each in one atomic step.
+SWAP = """
+import os, sys
+from sandbox_agent.core.syscall import RENAME_EXCHANGE, renameat2
+folder = os.open(sys.argv[1], os.O_RDONLY)
+name, other = (os.fsencode(text) for text in sys.argv[2:4])
+for _ in range(int(sys.argv[4])):
+    renameat2(folder, name, folder, other, RENAME_EXCHANGE)
+"""
 
 
-def telling(*messages: transcript_pb2.FollowResponse | bytes) -> Script:
-    """Return a script that sends these messages and ends the call."""
-
-    async def script(exchange: Exchange) -> None:
-        await exchange.receive()
-        await exchange.send(*messages)
-
-    return script
-
-
-TOLD = [FollowBegin(1, PurePosixPath("projects/p/S1.jsonl"), 0), FollowData(1, 0, b"a\n"), FollowMark(1, 2, SHA256)]
-
-
-async def test_follow_that_ends_is_a_broken_connection() -> None:
-    """What came is told; an end with OK is none that was asked for."""
-    script = telling(begin(1), BEAT, data(1, 0, b"a\n", SHA256), BEAT)
-    assert await follow(script) == (TOLD, "unavailable/unreachable")
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with a file to follow; beside it files of the same names that must not be sent."""
+    for top, content in (("home", b"file"), ("outside", CANARY)):
+        (tmp_path / top / "p/q").mkdir(parents=True)
+        (tmp_path / top / "p/q/a").write_bytes(content)
+        (tmp_path / top / "q").mkdir()
+        (tmp_path / top / "q/a").write_bytes(content)
+        (tmp_path / top / "a").write_bytes(content)
+    return tmp_path / "home"
 
 
-FOLLOWS: dict[str, transcript_pb2.FollowResponse | bytes] = {
-    "garbage": b"\xff\xff",
-    "nothing": transcript_pb2.FollowResponse(),
-    "data of another file": data(2, 0, b"b\n"),
-    "data of an old offset": data(1, 0, b"a\n"),
-    "data with a broken mark": data(1, 2, b"b\n", b"x"),
-    "data that ends in a line": data(1, 2, b"b", SHA256),
-    "number again": begin(1),
-    "file that was not asked for": begin(2, path=b"q/S1.jsonl"),
-    "file outside": begin(2, path=b"p/../../S1.jsonl"),
-    "held content that is not held": begin(2, offset=2),
-}
+@pytest.mark.parametrize("way", ["openat2", "stepwise"])
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize(
+    ("name", "target"), [("p", "outside"), ("p/q", "outside"), ("p/q/a", "outside/a"), ("p", "outside/p")]
+)
+def test_names_that_are_swapped_for_links(
+    home: Path, monkeypatch: pytest.MonkeyPatch, name: str, target: str, *, told: bool, way: str
+) -> None:
+    """Whatever is a link in whatever moment: what it leads to is never sent, and the file is found again at the end."""
+    if way == "stepwise":
+        monkeypatch.setattr(paths, "has_openat2", lambda: False)
+    (home / "link").symlink_to(home.parent / target)
+    command = [sys.executable, "-c", SWAP, str(home), name, "link", str(SWAP_COUNT)]
+    with following(home, told=told) as client, subprocess.Popen(command) as swapping:
+        is_over = False
+        while not is_over:
+            is_over = swapping.poll() is not None
+            assert not any(isinstance(part, Data) and b"CANARY" in part.data for part in client.catch_up())
+        assert swapping.returncode == 0
+        if not told:  # else it may be found only when it is time to look at everything, which is never here
+            append(home / "p/q/a", b", more")
+            client.catch_up()
+            assert client.contents == {b"p/q/a": b"file, more"}
 
 
-@pytest.mark.parametrize("case", FOLLOWS)
-async def test_lie_in_a_follow_ends_it(case: str) -> None:
-    """What came before a lie is told, and nothing of the message that lies, not even data before its broken mark."""
-    script = telling(begin(1), data(1, 0, b"a\n", SHA256), FOLLOWS[case], data(1, 2, b"b\n"))
-    assert await follow(script) == (TOLD, "session/protocol")
+@pytest.mark.parametrize("kind", ["fifo", "directory"])
+def test_a_file_that_is_swapped_for_something_else(home: Path, kind: str) -> None:
+    """Nothing waits for a FIFO's other end or reads a directory; while it is a file it is sent."""
+    command = {"fifo": ["mkfifo", str(home / "other")], "directory": ["mkdir", str(home / "other")]}
+    subprocess.run(command[kind], check=True)
+    swap = [sys.executable, "-c", SWAP, str(home), "p/q/a", "other", str(SWAP_COUNT)]
+    with following(home) as client, subprocess.Popen(swap) as swapping:
+        while swapping.poll() is None:
+            client.catch_up()
+        assert swapping.returncode == 0
+        client.catch_up()
+        assert client.contents == {b"p/q/a": b"file"}
 
 
-async def test_silent_follow_ends_and_beats_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A daemon is given the time between two beats beside the stall limit; one that falls silent is left."""
-    monkeypatch.setattr("host_client.sandbox.transcript.BEAT_SECONDS", 2.0)
-
-    async def script(exchange: Exchange) -> None:
-        for _ in range(2):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(0.4):
-                    await exchange.stall()
-            await exchange.send(BEAT)
-        await exchange.send(begin(1))
-        await exchange.stall()
-
-    assert await follow(script, stall_seconds=0.2) == (TOLD[:1], "timeout/deadline")
-
-
-async def test_error_in_a_follow_is_the_daemons_own() -> None:
-    """What a daemon reports after some data is raised as it reported it."""
-
-    async def script(exchange: Exchange) -> None:
-        await exchange.receive()
-        await exchange.send(begin(1))
-        error = LimitError("max_files", "more than 7 files")
-        await exchange.fail(grpc.StatusCode.RESOURCE_EXHAUSTED, pack_status(error))
-
-    assert await follow(script) == (TOLD[:1], "limit/max_files")
-
-
-@pytest.mark.parametrize("how", ["close", "cancel", "break"])
-async def test_follow_that_is_left_ends_the_call(how: str) -> None:
-    """Closing the iterator, leaving it in the middle and cancelling its task all cancel the call."""
-    is_cancelled = asyncio.Event()
-
-    async def script(exchange: Exchange) -> None:
-        await exchange.receive()
-        await exchange.send(begin(1))
-        try:
-            await exchange.stall()
-        except asyncio.CancelledError:
-            is_cancelled.set()
-            raise
-
-    async with (
-        asyncio.timeout(HANG_SECONDS),
-        fake_daemon(TranscriptService_Follow=script) as target,
-        connect(target) as sandbox,
-    ):
-        first = asyncio.Event()
-
-        async def collect() -> None:
-            async with aclosing(following(sandbox)) as told:
-                async for _ in told:
-                    first.set()
-                    if how == "break":
-                        break
-                    if how == "close":
-                        await told.aclose()
-
-        task = asyncio.create_task(collect())
-        await first.wait()
-        if how == "cancel":
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        else:
-            await task
-        await is_cancelled.wait()
+def test_a_file_that_is_truncated_and_written_without_end(home: Path) -> None:
+    """Whatever is sent is marked by a digest of exactly that, or begins again."""
+    program = """
+import sys
+for number in range(3000):
+    with open(sys.argv[1], "w" if number % 3 == 0 else "a") as file:
+        file.write(f"{number}\\n" * (number % 400 + 1))
+"""
+    with following(home) as client, subprocess.Popen([sys.executable, "-c", program, str(home / "p/q/a")]) as writing:
+        while writing.poll() is None:
+            batch = next(client.batches)
+            for part in batch.parts:
+                client.take(part)
+        assert writing.returncode == 0
+        client.catch_up()
+        assert client.contents[b"p/q/a"] == (home / "p/q/a").read_bytes()

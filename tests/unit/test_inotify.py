@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,12 +11,11 @@ import pytest
 
 from sandbox_agent.core import syscall
 from sandbox_agent.core.inotify import Subscription, Watches
+from support.following import deliver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-SECONDS = 30.0
 
 
 @pytest.fixture
@@ -41,15 +39,6 @@ def subscribe(watches: Watches) -> tuple[Subscription, list[str]]:
     """Return a subscription and the list that each wake of it is noted in."""
     woken: list[str] = []
     return watches.subscribe(lambda: woken.append("woken")), woken
-
-
-def deliver(watches: Watches) -> bool:
-    """Take all events there are; return whether there were any. The kernel queues an event before the call returns."""
-    has_events = False
-    while select.select([watches.fd], [], [], 0)[0]:
-        watches.deliver()
-        has_events = True
-    return has_events
 
 
 def test_a_file_that_grows_is_told(watches: Watches, tmp_path: Path) -> None:
