@@ -22,8 +22,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
+HEADER_NAMES = frozenset(
+    (b"type", b"cwd", b"sessionId", b"uuid", b"parentUuid", b"ordinal", b"id", b"session_id", b"history_mode")
+)
+"""Members that tell what a line is, in Claude Code 1.0.128 to 2.1.332 and in Codex 0.55.0 to 0.171.0."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LEFT, _RIGHT = b"[{", b"]}"
 
@@ -52,17 +56,20 @@ class Span(NamedTuple):
     end: int
 
 
-class Values(NamedTuple):
-    """What one line holds.
+class Value(NamedTuple):
+    """One value of a line, and where members of it start that tell what the line is.
+
+    As for any parser, the last of several equal names counts.
 
     Attributes:
-        spans: Its values, at least one.
-        directory: The string, with its quotes, that names the working directory: `cwd` of the first value that has
-            one, else `payload.cwd`. As for any parser, the last of several equal names counts.
+        span: The whole value.
+        top: Members at the top, those of `HEADER_NAMES`.
+        payload: Members of `payload`.
     """
 
-    spans: tuple[Span, ...]
-    directory: Span | None
+    span: Span
+    top: Mapping[bytes, int]
+    payload: Mapping[bytes, int]
 
 
 def is_json(line: bytes | bytearray) -> bool:
@@ -70,7 +77,7 @@ def is_json(line: bytes | bytearray) -> bool:
     try:
         _quick(line)
     except (msgspec.DecodeError, RecursionError):
-        return read_values(line) is not None
+        return bool(read_values(line))
     return True
 
 
@@ -87,21 +94,36 @@ def are_json(block: bytes) -> bool:
     return True
 
 
-def read_values(line: bytes | bytearray) -> Values | None:
-    """Find what a line holds, or None when it is not JSON."""
+def read_values(line: bytes | bytearray) -> Sequence[Value]:
+    """Find the values of a line; none when it is not JSON."""
     walk = _Walk(line)
-    spans: list[Span] = []
-    directory: Span | None = None
+    values: list[Value] = []
     try:
         at = walk.space(len(BYTE_ORDER_MARK) if line.startswith(BYTE_ORDER_MARK) else 0)
         while at < len(line):
             end = walk.value(at)
-            spans.append(Span(at, end))
-            directory = directory or walk.top or walk.payload
+            values.append(Value(Span(at, end), walk.top, walk.payload))
             at = walk.space(end)
-    except _NoJsonError:
+    except _NotJsonError:
+        return ()
+    return values
+
+
+def read_string(line: bytes | bytearray, at: int | None) -> str | None:
+    """Return the text of the string that starts there in a line that is JSON; None when no string does."""
+    if at is None or line[at : at + 1] != b'"':
         return None
-    return Values(tuple(spans), directory) if spans else None
+    return decode_string(line[at : _Walk(line).string(at)])
+
+
+def read_directory(line: bytes | bytearray) -> str | None:
+    """Return the working directory that a line names: `cwd` of its first value that has one, else `payload.cwd`."""
+    for value in read_values(line):
+        for members in (value.top, value.payload):
+            directory = read_string(line, members.get(b"cwd"))
+            if directory is not None:
+                return directory
+    return None
 
 
 def has_escaped_key(block: bytes | bytearray) -> bool:
@@ -135,7 +157,7 @@ def encode_string(text: str) -> bytes:
     return json.dumps(text, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
-class _NoJsonError(Exception):
+class _NotJsonError(Exception):
     """The line is not JSON."""
 
 
@@ -143,14 +165,14 @@ class _Walk:
     """A walk over the values of a line that holds nothing but the brackets that are open.
 
     Attributes:
-        top: `cwd` of the value walked last, when it is a string.
-        payload: `payload.cwd` of it.
+        top: Where members start at the top of the value walked last.
+        payload: The same of its payload.
     """
 
     def __init__(self, line: bytes | bytearray) -> None:
         self._line = line
-        self.top: Span | None = None
-        self.payload: Span | None = None
+        self.top: dict[bytes, int] = {}
+        self.payload: dict[bytes, int] = {}
 
     def space(self, at: int) -> int:
         """Return where the space ends that starts there."""
@@ -161,10 +183,10 @@ class _Walk:
         """Return where the value ends that starts there.
 
         Raises:
-            _NoJsonError: it is none.
+            _NotJsonError: it is none.
         """
         line = self._line
-        self.top = self.payload = None
+        self.top, self.payload = {}, {}
         brackets = bytearray()
         in_payload = False
         while True:
@@ -191,52 +213,49 @@ class _Walk:
                         in_payload = self._note(name, at, brackets, in_payload=in_payload)
                     break
                 if follows != _closing(brackets):
-                    raise _NoJsonError
+                    raise _NotJsonError
                 del brackets[-1]
                 at += 1
             else:
                 return at
 
-    def _note(self, name: bytes | bytearray, at: int, brackets: bytearray, *, in_payload: bool) -> bool:
+    def _note(self, name: bytes, at: int, brackets: bytearray, *, in_payload: bool) -> bool:
         """Take note of a member whose value starts there; return whether what follows lies in `payload`."""
         depth = len(brackets)
         if depth == 1:
-            if name == b"cwd":
-                self.top = self._text(at)
-            elif name == b"payload":
-                self.payload = None
+            if name == b"payload":
+                self.payload = {}
+            elif name in HEADER_NAMES:
+                self.top[name] = at
             return name == b"payload"
-        if in_payload and name == b"cwd" and brackets == b"{{":
-            self.payload = self._text(at)
+        if in_payload and name in HEADER_NAMES and brackets == b"{{":
+            self.payload[name] = at
         return in_payload
 
-    def _text(self, at: int) -> Span | None:
-        return Span(at, self._string(at)) if self._line[at : at + 1] == b'"' else None
-
-    def _name(self, at: int) -> tuple[bytes | bytearray, int]:
+    def _name(self, at: int) -> tuple[bytes, int]:
         """Return the name of the member that starts there, and where its value starts."""
-        end = self._string(at)
-        name = self._line[at + 1 : end - 1]
+        end = self.string(at)
+        name = bytes(self._line[at + 1 : end - 1])
         if b"\\" in name:
             name = decode_string(self._line[at:end]).encode("utf-8", "surrogatepass")
         at = self.space(end)
         if self._line[at : at + 1] != b":":
-            raise _NoJsonError
+            raise _NotJsonError
         return name, self.space(at + 1)
 
     def _scalar(self, at: int) -> int:
         if self._line[at : at + 1] == b'"':
-            return self._string(at)
+            return self.string(at)
         found = _SCALAR.match(self._line, at)
         if found is None:
-            raise _NoJsonError
+            raise _NotJsonError
         return found.end()
 
-    def _string(self, at: int) -> int:
+    def string(self, at: int) -> int:
         """Return where the string ends that starts there."""
         line = self._line
         if line[at : at + 1] != b'"':
-            raise _NoJsonError
+            raise _NotJsonError
         at += 1
         while True:
             found = _RUN.match(line, at)
@@ -244,7 +263,7 @@ class _Walk:
             if line[end : end + 1] == b'"':
                 return end + 1
             if end == at or line[end : end + 1] != b"\\":
-                raise _NoJsonError  # an escape that is none, a control character, or no end
+                raise _NotJsonError  # an escape that is none, a control character, or no end
             at = end
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from host_client.session.failure import host_failures
-from host_client.session.line import decode_string, find_directories, read_values
+from host_client.session.line import find_directories, read_directory
 from host_client.session.line_block import LineBlocks, part
 
 if TYPE_CHECKING:
@@ -29,10 +29,9 @@ def find_origin(block: bytes | bytearray) -> str | None:
             continue  # the line of the one before, which names none
         start = block.rfind(b"\n", 0, found.start) + 1
         end = block.find(b"\n", found.end) + 1 or len(block)
-        line = part(block, start, end)
-        values = read_values(line)
-        if values and values.directory:
-            return decode_string(line[values.directory.start : values.directory.end])
+        directory = read_directory(part(block, start, end))
+        if directory is not None:
+            return directory
     return None
 
 

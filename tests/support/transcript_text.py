@@ -15,17 +15,18 @@ SPACE = " \t\r"
 SHORT = {'"': '\\"', "\\": "\\\\", "/": "\\/", "\n": "\\n", "\t": "\\t"}
 
 
-@st.composite
-def spelled(draw: st.DrawFn, text: str) -> str:
-    """A JSON string of that text, each character raw or as an escape."""
-    return '"' + "".join(draw(st.sampled_from(_spellings(char))) for char in text) + '"'
+def spelled(text: str) -> st.SearchStrategy[str]:
+    """A JSON string of that text, each character raw where it may be, or as an escape."""
+    choices = st.just([0] * len(text)) | st.lists(st.integers(0, 2), min_size=len(text), max_size=len(text))
+    return choices.map(lambda chosen: '"' + "".join(map(_spelling, text, chosen)) + '"')
 
 
-def _spellings(char: str) -> list[str]:
+def _spelling(char: str, choice: int) -> str:
     unit = char.encode("utf-16-be", "surrogatepass")
     escape = "".join(f"\\u{unit[at : at + 2].hex()}" for at in range(0, len(unit), 2))
-    raw = [char] * 4 if char >= " " and char not in '"\\' else []
-    return [*raw, *([SHORT[char]] if char in SHORT else []), escape]
+    raw = [char] if char >= " " and char not in '"\\' else []
+    forms = [*raw, *([SHORT[char]] if char in SHORT else []), escape]
+    return forms[min(choice, len(forms) - 1)]
 
 
 NAMES = st.sampled_from(["cwd", "cwd", "payload", "x", 'a"cwd', "cwd:"])
