@@ -160,7 +160,7 @@ class NativeConversationStore(ConversationStore, Protocol):
         """Return the host directory that keeps the conversations."""
 
     def destination(self, conversation_id: str, context: ConversationContext) -> Path:
-        """Return the host file that keeps one conversation.
+        """Return the host file that keeps one conversation; it may have to be looked for, which blocks.
 
         Raises:
             ConfigurationError: `invalid_id`.

@@ -79,7 +79,7 @@ class TranscriptConversations:
         return self.layout.directory(home.repository, home.host_path)
 
     def destination(self, conversation_id: str, context: ConversationContext) -> Path:
-        """Return the transcript of the host that keeps one conversation, or that a capture would make.
+        """Return the transcript of the host that keeps one conversation, or that a capture would make; blocks.
 
         Where the layout derives the name of a new transcript from the one in the sandbox, which is not known here, this
         is its answer for a transcript named after the id, directly in the folder below which it looks in a sandbox.
