@@ -6,15 +6,15 @@ The one rule: no literal secret is left in a text that has passed, nor is one sh
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from host_client.session.redaction_spelling import spelling
-from sandbox_api.errors import ConfigurationError
+from sandbox_api.errors import ConfigurationError, Offender, SessionError, printable
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _MAX_PASSES_COUNT = 8
@@ -151,6 +151,26 @@ class Redaction:
             for function in self._functions:
                 changed = _called(function, changed, counts)
         return self._without_literals(changed, counts) if changed is not text else text
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """Refuse names in which a literal or pattern has a hit: they cannot be changed, since files refer to them.
+
+        Raises:
+            SessionError: `redaction_unsupported`, with all such names, redacted.
+        """
+        offenders = []
+        for name in names:
+            counts: Counter[str] = Counter()
+            shown = self.redact(name, counts, is_string=False)
+            if shown != name:
+                offenders.append(Offender(printable(shown), f"the name has a hit of {', '.join(sorted(counts))}"))
+        if offenders:
+            raise SessionError(
+                "redaction_unsupported",
+                f"{len(offenders)} name(s) hold what the redaction hides",
+                hint="rename them in the sandbox, or narrow the rule",
+                offenders=offenders,
+            )
 
     def _found(self, text: str, counts: Counter[str]) -> Iterator[_Span]:
         for rule, pattern in self._literals:

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from host_client.errors import LimitError, SessionError
 from host_client.sandbox.task import in_thread, opened_in_thread, task_group
 from host_client.session.bundle import BundleWriter, Folder, SavedBundle
+from host_client.session.redacted_capture import RedactedCapture
+from host_client.session.redaction import Redaction
 
 if TYPE_CHECKING:
     from asyncio import Task
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from host_client.sandbox.place import Captured, Place
+    from host_client.session.redacted_capture import RedactedBundle
     from host_client.stores.context import ConversationContext
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a capture verified, and whether the host's file was written or had all of it already."""
+    """What a capture verified and keeps, whether the host's file was written or had it already, and hits of rules."""
 
     captured: Captured
     is_new: bool
+    redactions: Mapping[str, int]
 
 
 async def keep(place: Place, steps: Sequence[str], context: ConversationContext) -> Kept:
@@ -72,10 +77,15 @@ async def _capture(
     verifying: Task[bool] | None = None,
 ) -> Kept:
     writer = BundleWriter(folder, place.profile, place.conversation_id, previous=previous, durable=context.is_durable)
+    redaction = context.redaction or Redaction(())
+    redacted = None
+    if redaction.rules:
+        redaction.check_names([place.conversation_id])
+        redacted = RedactedCapture(writer, redaction, previous, context.effective_limits)
     try:
         captured = await context.connected.bundles.capture(
             place,
-            writer,
+            redacted or writer,
             limits=context.limits,
             skip_links=context.skip_links,
             held=previous.entries if previous else (),
@@ -83,9 +93,22 @@ async def _capture(
         )
         if verifying is not None:
             await verifying
-        return Kept(captured, await in_thread(writer.finish, captured.entries, captured.digest))
+        if redacted is None:
+            return Kept(captured, await in_thread(writer.finish, captured.entries, captured.digest), {})
+        return _told(captured, await in_thread(redacted.finish), redaction)
     finally:
-        await in_thread(writer.abort)
+        await in_thread((redacted or writer).abort)
+
+
+def _told(captured: Captured, bundle: RedactedBundle, redaction: Redaction) -> Kept:
+    """Tell of what is kept, not of what came."""
+    left_out = [
+        replace(item, path=redaction.redact(item.path, Counter(), is_string=False)) for item in captured.left_out
+    ]
+    told = replace(
+        captured, source=bundle.source, entries=bundle.entries, digest=bundle.digest, left_out=tuple(left_out)
+    )
+    return Kept(told, bundle.is_new, bundle.redactions)
 
 
 @asynccontextmanager

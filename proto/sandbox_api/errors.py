@@ -52,6 +52,9 @@ TABLE: tuple[Row, ...] = (
     Row("session", "digest_mismatch", "DATA_LOSS", "content does not have the SHA-256 that was promised"),
     Row("session", "incomplete", "DATA_LOSS", "a stream ended before its trailer", retryable=True),
     Row("session", "protocol", "DATA_LOSS", "the other side broke the rules of the stream"),
+    Row(
+        "session", "redaction_unsupported", "FAILED_PRECONDITION", "files that cannot be redacted: no text, or by name"
+    ),
     Row("conflict", "in_use", "FAILED_PRECONDITION", "a running process has the session open"),
     Row("conflict", "other_bucket", "ALREADY_EXISTS", "the id exists under another directory of the CLI home"),
     Row("conflict", "target_changed", "ABORTED", "another restore or process replaced the session meanwhile"),
