@@ -49,27 +49,58 @@ def decompressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield b"".join(batch)
 
 
-def compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield pieces compressed, as one frame; equal content gives equal bytes, however it was cut."""
-    compressor = zstandard.ZstdCompressor().compressobj()
-    for piece in pieces:
-        if data := compressor.compress(piece):
-            yield data
-    yield compressor.flush()
+class Decompressor:
+    """Unpacks a compressed file that comes piece by piece: call `feed` in order, then `finish` once."""
 
+    def __init__(self) -> None:
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
+        self._frame: zstandard.ZstdDecompressionObj | None = None
 
-def _steps(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
-    frame = None
-    try:
-        for piece in pieces:
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """Yield what a piece unpacks to, in pieces of bounded size.
+
+        Raises:
+            SessionError: `corrupt`: it is no part of a frame.
+        """
+        try:
             for start in range(0, len(piece), _STEP_BYTES):
                 data = piece[start : start + _STEP_BYTES]
                 while data:
-                    frame = decompressor.decompressobj() if frame is None or frame.eof else frame
-                    yield frame.decompress(data)
-                    data = frame.unused_data if frame.eof else b""
-    except zstandard.ZstdError:
-        raise SessionError("corrupt", "a compressed transcript is damaged, or not made of Zstandard frames") from None
-    if frame is None or not frame.eof:
-        raise SessionError("corrupt", "a compressed transcript ends too early")
+                    if self._frame is None or self._frame.eof:
+                        self._frame = self._decompressor.decompressobj()
+                    if unpacked := self._frame.decompress(data):
+                        yield unpacked
+                    data = self._frame.unused_data if self._frame.eof else b""
+        except zstandard.ZstdError:
+            message = "a compressed transcript is damaged, or not made of Zstandard frames"
+            raise SessionError("corrupt", message) from None
+
+    def finish(self) -> None:
+        """Take note that the input has ended.
+
+        Raises:
+            SessionError: `corrupt`: it ended within a frame, or before the first.
+        """
+        if self._frame is None or not self._frame.eof:
+            raise SessionError("corrupt", "a compressed transcript ends too early")
+
+
+def compressor() -> zstandard.ZstdCompressionObj:
+    """Return what packs pieces as one frame: `compress` each, then `flush`."""
+    return zstandard.ZstdCompressor().compressobj()
+
+
+def compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield pieces compressed, as one frame; equal content gives equal bytes, however it was cut."""
+    packing = compressor()
+    for piece in pieces:
+        if data := packing.compress(piece):
+            yield data
+    yield packing.flush()
+
+
+def _steps(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    decompressor = Decompressor()
+    for piece in pieces:
+        yield from decompressor.feed(piece)
+    decompressor.finish()

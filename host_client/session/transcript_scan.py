@@ -14,7 +14,7 @@ from host_client.session.line_block import LineBlocks
 from host_client.session.origin import find_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 MAX_VALUES_COUNT = 256
 """Values of one key that are remembered."""
@@ -53,6 +53,32 @@ class TranscriptScan:
             key: re.compile(re.escape(json.dumps(key).encode()) + rb'[ \t]*:[ \t]*("(?:[^"\\]|\\.){0,4096}")')
             for key in keys
         }
+
+    def resume(
+        self,
+        *,
+        read_bytes: int,
+        origin: str | None,
+        has_record: bool,
+        nul_at: int | None,
+        collected: Mapping[str, Collection[str]],
+    ) -> None:
+        """Go on with a transcript of which that much was looked at before, up to a newline.
+
+        Args:
+            read_bytes: How much that was.
+            origin: What was found in it, as the rest.
+            has_record: As the attribute.
+            nul_at: As the attribute.
+            collected: As the attribute.
+        """
+        self.read_bytes = read_bytes
+        self.ends_with_newline = read_bytes > 0
+        self.origin = origin
+        self.has_record = has_record
+        self.nul_at = nul_at
+        for key, values in self._values.items():
+            values.update(json.dumps(value).encode() for value in collected.get(key, ()))
 
     @property
     def collected(self) -> Mapping[str, frozenset[str]]:

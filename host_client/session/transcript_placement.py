@@ -1,0 +1,343 @@
+"""The step that makes a capture visible: its files get their names, or go on where those end that have them.
+
+The one rule: every file was complete and verified before the first is placed, and what a failure interrupts is undone.
+What was there and came from somewhere else is set aside first, never lost.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from host_client.session.bundle_memory import SETTLED_NS, file_identity
+from host_client.session.failure import host_failures
+from host_client.session.output import Output
+from sandbox_api.errors import OutpostError, SessionError, WorkspaceError, printable
+from sandbox_api.limits import CHUNK_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path, PurePosixPath
+    from typing import Self
+
+    from host_client.session.folder import Folder
+    from host_client.session.transcript_writer import Staging
+
+    OpenFolder = Callable[[Sequence[str]], Folder]
+
+Relation = Literal["equal", "beginning", "other"]
+
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_APPEND_FLAGS = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What `link` answers where a file can have no second name there."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """What the last capture left on the host: size, SHA-256, and `file_identity`."""
+
+    size: int
+    sha256: bytes
+    identity: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """A file to place.
+
+    Attributes:
+        path: Where it goes, below the home.
+        staged: Its name in the staging folder; empty: the file that is there is right.
+        keep_bytes: How much of the file that is there stays in front of what was staged; None: it is replaced.
+        known: What the last capture left there, which may go; None: nothing is known.
+    """
+
+    path: PurePosixPath
+    staged: str
+    keep_bytes: int | None = None
+    known: KnownFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A file that is in place: its identity, whether it was changed, and where what it replaced was set aside."""
+
+    identity: tuple[int, ...]
+    is_changed: bool
+    set_aside: Path | None = None
+
+
+class Placement:
+    """Places the files of one capture. Methods block.
+
+    Use it as a context manager; leaving it without `keep` puts the old files back.
+
+    Args:
+        open_home: Opens a folder below the home, made where it is missing.
+        open_recovery: Opens a folder below the one for what is set aside, made where it is missing.
+        staging: Has the new files.
+        durable: Force everything to the disk.
+    """
+
+    def __init__(self, open_home: OpenFolder, open_recovery: OpenFolder, staging: Staging, *, durable: bool) -> None:
+        self._open_home = open_home
+        self._open_recovery = open_recovery
+        self._staging = staging
+        self._durable = durable
+        self._undoing = ExitStack()
+        self._touched: set[tuple[str, ...]] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OutpostError, OSError):  # the failure that led here is the one to report
+            self._undoing.close()
+
+    def keep(self) -> None:
+        """Let everything stay as it is now.
+
+        Raises:
+            UnavailableError: `io`.
+        """
+        if self._durable:
+            for steps in sorted(self._touched):
+                with self._open_home(steps) as folder, host_failures(folder.host_path):
+                    os.fsync(folder.fd)
+        self._undoing.pop_all()
+
+    def place(self, placing: Placing) -> Placed:
+        """Place one file.
+
+        Raises:
+            WorkspaceError: `unsafe_path`: a link is there or on the way; `not_a_file`; `access`.
+            SessionError: `changed`: the host's file is not what it was when it was looked at.
+            LimitError: `disk_full`, `read_only`, `descriptors`.
+        """
+        with self._open_home(placing.path.parent.parts) as folder:
+            host_path = folder.host_path / placing.path.name
+            with host_failures(host_path):
+                if placing.staged and placing.keep_bytes is None:
+                    return self._replace(folder, placing)
+                try:
+                    if not placing.staged:
+                        return self._left(folder, placing)
+                    return self._append(folder, placing, placing.keep_bytes or 0)
+                except FileNotFoundError:
+                    raise changed(host_path) from None
+
+    def add_lines(self, path: PurePosixPath, lines: Sequence[bytes]) -> bool:
+        """Add lines to a file that other conversations share, where it lacks them, in one write.
+
+        Args:
+            path: The file, below the home; created when it is missing, 0600.
+            lines: Each with its newline.
+
+        Returns:
+            Whether any was missing.
+
+        Raises:
+            WorkspaceError, LimitError: as `place`.
+        """
+        with (
+            self._open_home(path.parent.parts) as folder,
+            host_failures(folder.host_path / path.name),
+            opened_file(folder, path.name, _APPEND_FLAGS | os.O_CREAT) as fd,
+        ):
+            missing = dict.fromkeys(lines)
+            last = b"\n"
+            with open(fd, "rb", closefd=False) as file:
+                for last in file:
+                    missing.pop(last.removesuffix(b"\n") + b"\n", None)
+            if not missing:
+                return False
+            data = b"".join((b"" if last.endswith(b"\n") else b"\n", *missing))
+            self._note_growth(path, fd, len(data))
+            if os.write(fd, data) < len(data):
+                raise OSError(errno.ENOSPC, "a write of lines was cut")
+            if self._durable:
+                os.fsync(fd)
+        self._touched.add(path.parent.parts)
+        return True
+
+    def _left(self, folder: Folder, placing: Placing) -> Placed:
+        with opened_file(folder, placing.path.name) as fd:
+            return Placed(file_identity(fd), is_changed=False)
+
+    def _replace(self, folder: Folder, placing: Placing) -> Placed:
+        name, staging, aside = placing.path.name, self._staging.folder, None
+        try:
+            with opened_file(folder, name) as old, opened_file(staging, placing.staged) as new:
+                identity = file_identity(old)
+                is_ours = _is_known(old, identity, placing.known)
+                relation = relation_of(old, new)
+                if relation == "equal":
+                    return Placed(identity, is_changed=False)
+                if relation == "other" and not is_ours:
+                    aside = self._set_aside(folder, placing.path)
+            kept = self._staging.new_name()
+            _duplicate(folder, name, staging, kept)
+            self._undoing.callback(self._put_back, placing.path, kept)
+        except FileNotFoundError:
+            self._undoing.callback(self._take_away, placing.path)
+        now_ns = time.time_ns()
+        # A modification time that no later write can give it, see `bundle_memory`.
+        os.utime(placing.staged, ns=(now_ns, now_ns - SETTLED_NS), dir_fd=staging.fd)
+        self._rename(placing.staged, folder, name)
+        self._touched.add(placing.path.parent.parts)
+        with opened_file(folder, name) as fd:
+            return Placed(file_identity(fd), is_changed=True, set_aside=aside)
+
+    def _append(self, folder: Folder, placing: Placing, keep_bytes: int) -> Placed:
+        name = placing.path.name
+        with (
+            opened_file(folder, name, _APPEND_FLAGS) as fd,
+            opened_file(self._staging.folder, placing.staged) as new,
+        ):
+            if relation_of(fd, new, keep_bytes) == "other":
+                raise changed(folder.host_path / name)
+            # A capture that was killed may have left a part of it.
+            start, end = os.fstat(fd).st_size - keep_bytes, os.fstat(new).st_size
+            self._note_growth(placing.path, fd, end - start)
+            while start < end:
+                start += os.write(fd, os.pread(new, min(CHUNK_BYTES, end - start), start))
+            if os.fstat(fd).st_size != keep_bytes + end:
+                raise changed(folder.host_path / name)
+            now_ns = time.time_ns()
+            os.utime(fd, ns=(now_ns, now_ns - SETTLED_NS))
+            if self._durable:
+                os.fsync(fd)
+            return Placed(file_identity(fd), is_changed=True)
+
+    def _set_aside(self, folder: Folder, path: PurePosixPath) -> Path:
+        with self._open_recovery(path.parent.parts) as recovery:
+            _duplicate(folder, path.name, recovery, path.name)
+            if self._durable:
+                os.fsync(recovery.fd)
+            return recovery.host_path / path.name
+
+    def _rename(self, staged: str, folder: Folder, name: str) -> None:
+        staging = self._staging.folder
+        try:
+            os.rename(staged, name, src_dir_fd=staging.fd, dst_dir_fd=folder.fd)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            # The folder lies on another file system than the home.
+            scratch = f".{name}.{self._staging.folder.host_path.name}.tmp"
+            try:
+                _copy(staging, staged, folder, scratch)
+                os.rename(scratch, name, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(scratch, dir_fd=folder.fd)
+                raise
+
+    def _put_back(self, path: PurePosixPath, kept: str) -> None:
+        with self._open_home(path.parent.parts) as folder:
+            self._rename(kept, folder, path.name)
+
+    def _take_away(self, path: PurePosixPath) -> None:
+        with self._open_home(path.parent.parts) as folder, suppress(FileNotFoundError):
+            os.unlink(path.name, dir_fd=folder.fd)
+
+    def _note_growth(self, path: PurePosixPath, fd: int, growth_bytes: int) -> None:
+        """Remember to cut off again what is about to be appended."""
+        before = os.fstat(fd)
+        reach = range(before.st_size + 1, before.st_size + growth_bytes + 1)
+
+        def cut_off() -> None:
+            with self._open_home(path.parent.parts) as folder, opened_file(folder, path.name, _APPEND_FLAGS) as now_fd:
+                now = os.fstat(now_fd)
+                if os.path.samestat(before, now) and now.st_size in reach:
+                    os.ftruncate(now_fd, before.st_size)
+
+        self._undoing.callback(cut_off)
+
+
+@contextmanager
+def opened_file(folder: Folder, name: str, flags: int = _READ_FLAGS) -> Iterator[int]:
+    """Give the descriptor of a regular file of a folder; no link is followed.
+
+    Raises:
+        OSError: it cannot be opened.
+        WorkspaceError: `not_a_file`.
+    """
+    fd = os.open(name, flags, 0o600, dir_fd=folder.fd)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise WorkspaceError("not_a_file", f"no regular file is at {printable(str(folder.host_path / name))}")
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def relation_of(old: int, new: int, start: int = 0) -> Relation:
+    """Tell what one open file, from an offset on, is to another: equal, a beginning of it, or something else."""
+    old_bytes, new_bytes = os.fstat(old).st_size - start, os.fstat(new).st_size
+    if not 0 <= old_bytes <= new_bytes:
+        return "other"
+    at = 0
+    while at < old_bytes:
+        size = min(CHUNK_BYTES, old_bytes - at)
+        part = os.pread(old, size, start + at)
+        if len(part) < size or part != os.pread(new, size, at):
+            return "other"
+        at += size
+    return "equal" if old_bytes == new_bytes else "beginning"
+
+
+def changed(host_path: Path) -> SessionError:
+    """Say that a file of the host is not what it was a moment ago."""
+    return SessionError(
+        "changed",
+        f"the host's file {printable(str(host_path))} changed while the capture was running",
+        hint="capture again once nothing writes to it",
+        facts={"path": printable(str(host_path))},
+    )
+
+
+def _is_known(fd: int, identity: tuple[int, ...], known: KnownFile | None) -> bool:
+    if known is None:
+        return False
+    if identity == known.identity:
+        return True
+    if os.fstat(fd).st_size != known.size:
+        return False
+    sha256, at = hashlib.sha256(), 0
+    while part := os.pread(fd, CHUNK_BYTES, at):
+        sha256.update(part)
+        at += len(part)
+    return sha256.digest() == known.sha256
+
+
+def _duplicate(folder: Folder, name: str, target: Folder, target_name: str) -> None:
+    """Give a file a second name in another folder, or make a copy there."""
+    try:
+        os.link(name, target_name, src_dir_fd=folder.fd, dst_dir_fd=target.fd, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        _copy(folder, name, target, target_name)
+
+
+def _copy(folder: Folder, name: str, target: Folder, target_name: str) -> None:
+    with opened_file(folder, name) as source:
+        fd = os.open(target_name, _NEW_FLAGS, 0o600, dir_fd=target.fd)
+        try:
+            status = os.fstat(source)
+            output = Output(fd, target.host_path / target_name)
+            output.copy(source, 0, status.st_size)
+            output.flush()
+            os.utime(fd, ns=(status.st_atime_ns, status.st_mtime_ns))
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,100 @@
+"""The files of a sandbox below the home of a layout, as a layout asks for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from host_client.errors import SessionError, WorkspaceError, printable
+from host_client.session.compression import Decompressor, is_compressed
+from host_client.stores.transcript_home import FIRST_LINE_BYTES
+from host_client.stores.transcript_member import is_own
+from sandbox_api.lock import HEAD_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import PurePosixPath
+
+    from host_client.sandbox.file import Files
+
+_MAX_REMEMBERED_BYTES = 16 << 20
+
+
+class SandboxFiles:
+    """The `ConversationFiles` of a sandbox.
+
+    What was found and read is remembered, since a layout and the capture ask for the same.
+
+    Args:
+        files: The sandbox's files.
+        home: The home of the layout there.
+
+    Attributes:
+        sizes: Sizes in bytes of the files found so far, by path.
+    """
+
+    def __init__(self, files: Files, home: PurePosixPath) -> None:
+        self._files = files
+        self._home = home
+        self._first_lines: dict[PurePosixPath, bytes] = {}
+        self._remembered_bytes = 0
+        self.sizes: dict[PurePosixPath, int] = {}
+
+    async def find(
+        self, directory: PurePosixPath, pattern: str = "*", *, contains: bytes = b""
+    ) -> Sequence[PurePosixPath]:
+        """Return files; see `ConversationFiles`.
+
+        Raises:
+            SessionError: `protocol`: the daemon found files where it did not look.
+            LimitError: `max_files`, `max_depth`.
+            WorkspaceError: `unsafe_path`, `access`.
+        """
+        root = self._home / directory
+        found = []
+        async for info in self._files.find(root, pattern, contains=contains):
+            if not info.path.is_relative_to(root) or info.path == root:
+                raise SessionError("protocol", f"the daemon found {printable(str(info.path))} where it did not look")
+            path = info.path.relative_to(self._home)
+            if not is_own(path):
+                self.sizes[path] = info.size
+                found.append(path)
+        return sorted(found)
+
+    async def exists(self, path: PurePosixPath) -> bool:
+        """Tell whether a regular file is there; see `ConversationFiles`."""
+        try:
+            return (await self._files.stat(self._home / path)).kind == "file"
+        except WorkspaceError as error:
+            if error.reason != "not_found":
+                raise
+            return False
+
+    async def first_line(self, path: PurePosixPath) -> bytes:
+        """Return the first line; see `ConversationFiles`.
+
+        Raises:
+            WorkspaceError: `not_found`, `not_a_file`, `changed`.
+            SessionError: `corrupt`: a compressed file is damaged.
+        """
+        if path in self._first_lines:
+            return self._first_lines[path]
+        for max_bytes in (HEAD_BYTES, FIRST_LINE_BYTES):
+            head = await self._files.head(self._home / path, max_bytes)
+            text = _unpacked(head) if is_compressed(path) else head
+            line, newline, _ = text[:FIRST_LINE_BYTES].partition(b"\n")
+            if newline or len(head) < max_bytes or len(text) >= FIRST_LINE_BYTES:
+                break
+        if self._remembered_bytes + len(line) <= _MAX_REMEMBERED_BYTES:
+            self._first_lines[path] = line
+            self._remembered_bytes += len(line)
+        return line
+
+
+def _unpacked(head: bytes) -> bytes:
+    """Unpack the beginning of a compressed file, as far as a first line may reach."""
+    text = bytearray()
+    for piece in Decompressor().feed(head):
+        text += piece
+        if b"\n" in piece or len(text) >= FIRST_LINE_BYTES:
+            break
+    return bytes(text)
