@@ -7,31 +7,25 @@ anything but the whole old or the whole new session.
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import pytest
-
-from sandbox_agent.core import syscall
 from sandbox_agent.core.recovery import list_recovery
 from support.filesystem import without_exchange, without_flags, without_moves, without_moves_across
+from support.killed import killed_at
 from support.restoring import NEW, OLD, files_of, picture, restore_files, restoring_sandbox, staged
 from support.sandbox import ID, make_session, place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MARK = "/the-restore-begins-here"
-_STEPS = frozenset(
-    {"open", "mkdir", "write", "fsync", "rename", "unlink", "rmdir", "fchmod", "close", "utime", "symlink"}
-)
+    import pytest
 
+MARK = "/the-restore-begins-here"
 DETOURS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "none": lambda _: None,
     "no-exchange": without_exchange,
@@ -69,42 +63,12 @@ def once(home: Path) -> None:
         restore_files(held, NEW, full_durability=True)
 
 
-def _killed_at(step: int, home: Path, detour: str) -> bool:
-    """Restore in a child that kills itself before the given step; return whether there was such a step."""
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1] == signal.SIGKILL
-    steps = [0]
-
-    def count() -> None:
-        if steps[0] == step:
-            os.kill(os.getpid(), signal.SIGKILL)
-        steps[0] += 1
-
-    def watch(_: object, event: str, function: object) -> None:
-        if event == "c_call" and getattr(function, "__module__", "") == "posix":
-            name = getattr(function, "__name__", "")
-            if name in _STEPS:
-                count()
-
-    patch = pytest.MonkeyPatch()
-    with restoring_sandbox(home) as held:
-        DETOURS[detour](patch)
-        for name in ("renameat2", "syncfs"):
-            real = getattr(syscall, name)
-            patch.setattr(syscall, name, lambda *arguments, real=real: (count(), real(*arguments)))
-        sys.setprofile(watch)
-        restore_files(held, NEW, full_durability=True)
-        sys.setprofile(None)
-    os._exit(0)
-
-
 def every(home: Path, detour: str) -> int:
     """Kill a restore at each of its steps."""
     step, is_killed = 0, True
     while is_killed:
         make_session(home, OLD)
-        is_killed = _killed_at(step, home, detour)
+        is_killed = killed_at(step, lambda: once(home), DETOURS[detour])
         before = picture(home)
         if wrong := verify(home):
             sys.stdout.write(f"{detour}, step {step}: {wrong}\n{sorted(before)}\n")
