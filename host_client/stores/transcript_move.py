@@ -64,7 +64,7 @@ class Move:
         destination: str,
         origin: str | None,
     ) -> None:
-        self.relocated: list[PurePosixPath] = []
+        self.relocated: set[PurePosixPath] = set()
         self._layout = layout
         self._content = content
         self._transcripts = transcripts
@@ -93,7 +93,7 @@ class Move:
             is_same = not change.is_relocated and not change.is_ended
             yield from raw if is_same else compressed(self._moved(path, decompressed(raw), change))
         if change.is_relocated:
-            self.relocated.append(path)
+            self.relocated.add(path)
 
     def _moved(self, path: PurePosixPath, content: Iterator[bytes], change: _Change) -> Iterator[bytes]:
         head, reference, digits = self._head(path, content)

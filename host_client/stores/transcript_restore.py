@@ -5,43 +5,38 @@ The one rule: the daemon is told to commit only after everything that was read h
 
 from __future__ import annotations
 
-import hashlib
-import os
 import time
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from host_client.errors import ConflictError, Offender, SessionError, printable
-from host_client.sandbox.progress import Progress, Reporter
+from host_client.sandbox.progress import Reporter
 from host_client.sandbox.task import in_thread
-from host_client.sandbox.transcript import TranscriptSource
 from host_client.session.transcript_scan import TranscriptScan
 from host_client.stores.contract import Notice, RestoreOutcome
 from host_client.stores.transcript_home import HostFiles, HostHome
 from host_client.stores.transcript_kept import (
     effective_limits,
     kept_members,
-    kept_pieces,
     read_kept,
     transcript_notices,
 )
 from host_client.stores.transcript_member import below, kept_digest
 from host_client.stores.transcript_move import Move
 from host_client.stores.transcript_place import sandbox_place, transcripts
-from sandbox_api.manifest import Entry
+from host_client.stores.transcript_relative import find_relatives
+from host_client.stores.transcript_sending import Sending
+from sandbox_api.lock import MAX_SIGNS_COUNT, LockSign
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import PurePosixPath
 
     from host_client.sandbox.transcript import RestoredTranscript
     from host_client.stores.context import ConversationContext
     from host_client.stores.contract import ConversationRecord
-    from host_client.stores.layout import Related, SandboxPlace, TranscriptLayout
-    from host_client.stores.transcript_member import Members
-    from sandbox_api.limits import Limits
+    from host_client.stores.layout import SandboxPlace, TranscriptLayout
 
 _MAX_RELOCATED_COUNT = 100
 
@@ -73,8 +68,10 @@ class _Restore:
         await self._refuse_copies(place, places.values())
         notices = [*missing, *(note for note in transcript_notices(scan, main) if note.reason == "no_origin")]
         move = Move(layout, files.content, named.transcripts, destination=str(place.root), origin=scan.origin)
-        sending = _Sending(files, named, places, move, effective_limits(context))
-        expected_bytes = await in_thread(sending.expect)
+        sending = Sending(files, named, places, move)
+        await in_thread(sending.expect, effective_limits(context))
+        relatives = await find_relatives(layout, context.connected.files, place, sending)
+        sending.leave(relatives.ahead)
         reporter = Reporter(context.progress)
 
         def after_chunk(size: int) -> None:
@@ -86,16 +83,22 @@ class _Restore:
             layout.format,
             record.conversation_id,
             sending.sources(),
-            before_commit=lambda: self._check_digest(kept_digest(sending.entries)),
+            before_commit=lambda: self._check_digest(kept_digest(sending.entries.values())),
             full_durability=context.is_durable,
             owner=context.owner,
             force=context.force,
-            locks=layout.locks(record.conversation_id),
-            expected_bytes=expected_bytes,
+            locks=self._locks(relatives.different),
+            expected_bytes=sending.expected_bytes,
             after_chunk=after_chunk,
         )
-        reporter.finish(sending.progress)
-        return self._outcome(place.home / target, restored, [places[path] for path in move.relocated], notices)
+        reporter.finish(sending.finished)
+        notices += relatives.notices
+        return self._outcome(place.home / target, restored, sending.relocated, notices)
+
+    def _locks(self, others: Iterable[str]) -> Sequence[LockSign]:
+        """Return the signs that the conversation is open, or one that is replaced with it."""
+        ids = (self.record.conversation_id, *others)
+        return [sign for one in ids for sign in self.layout.locks(one)][:MAX_SIGNS_COUNT]
 
     def _is_here(self, files: HostFiles, place: SandboxPlace, target: PurePosixPath) -> bool:
         """Tell whether the sandbox is this host itself, and what is to be restored the very file that is there."""
@@ -187,56 +190,3 @@ class _Restore:
             duration_seconds=time.perf_counter() - self.started_seconds,
             notices=notices,
         )
-
-
-@dataclass(slots=True)
-class _Sending:
-    """The files on their way: what was read of each, in the order in which they take their places."""
-
-    files: HostFiles
-    members: Members
-    places: Mapping[PurePosixPath, PurePosixPath]
-    move: Move
-    limits: Limits
-    entries: list[Entry] = field(default_factory=list)
-    sent_bytes: int = 0
-    expected_bytes: int = 0
-
-    def expect(self) -> int:
-        """Return about how much will be sent; blocks."""
-        sizes = [status.st_size for member in self.members.all if (status := self.files.status(member.path))]
-        self.limits.check(bytes_count=sum(sizes), files_count=len(sizes))
-        self.expected_bytes = sum(sizes)
-        return self.expected_bytes
-
-    @property
-    def progress(self) -> Progress:
-        """How far it is; relocation may make it more or less than was expected."""
-        return Progress(
-            len(self.entries),
-            len(self.members.all),
-            self.sent_bytes,
-            max(self.expected_bytes, self.sent_bytes),
-        )
-
-    def sources(self) -> Iterator[TranscriptSource]:
-        """Yield the files, companions first."""
-        for member in self.members.all:
-            if member.kind == "lines" and next(kept_pieces(self.files, member), None) is None:
-                continue  # a file of others, in which nothing belongs to this one
-            yield TranscriptSource(
-                self.places[member.path], partial(self._pieces, member), append_lines=member.kind == "lines"
-            )
-
-    def _pieces(self, member: Related) -> Iterator[bytes]:
-        sha256, size = hashlib.sha256(), 0
-
-        def read() -> Iterator[bytes]:
-            nonlocal size
-            for piece in kept_pieces(self.files, member):
-                sha256.update(piece)
-                size += len(piece)
-                yield piece
-
-        yield from self.move.pieces(member.path, read()) if member.kind == "transcript" else read()
-        self.entries.append(Entry(os.fsencode(member.path), size, sha256.digest()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from host_client.agents.registry import builtin_format
 from host_client.errors import ConfigurationError, ConflictError, OutpostError, SessionError
 from host_client.sandbox.sandbox import connect
 from host_client.sandbox.target import LocalTarget
@@ -19,11 +21,13 @@ from host_client.stores.layout import Conversation, Related, Skipped
 from host_client.stores.transcript import TranscriptConversations
 from sandbox_api.lock import LockSign
 from support.conversation import files_below
+from support.recorded import DATA
 from support.transcript_format import ID, IN_BUCKETS, LAYOUT, WITH_SIDECARS, lines, write_transcript
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from host_client.sandbox.progress import Progress
     from host_client.sandbox.sandbox import Sandbox
     from host_client.stores.contract import ConversationRecord
     from host_client.stores.layout import TranscriptFunctions
@@ -163,7 +167,6 @@ async def test_a_record_that_is_stale_places_nothing(tmp_path: Path) -> None:
         with pytest.raises(SessionError) as changed:
             await host.store.restore(record, context)
         assert changed.value.reason == "digest_mismatch"
-        assert files_below(host.other / "home") == {}
         for wrong, kind, reason in (
             (replace(record, path=tmp_path / "elsewhere.jsonl"), ConfigurationError, "invalid_argument"),
             (replace(record, path=host.folder / "gone.jsonl"), OutpostError, "not_found"),
@@ -172,6 +175,7 @@ async def test_a_record_that_is_stale_places_nothing(tmp_path: Path) -> None:
             with pytest.raises(kind) as caught:
                 await host.store.restore(wrong, context)
             assert caught.value.reason == reason
+    assert files_below(host.other / "home") == {}
 
 
 async def test_a_conversation_in_use_is_replaced_only_by_force(tmp_path: Path) -> None:
@@ -291,13 +295,46 @@ async def test_a_remote_path_outside_of_the_home_is_refused(tmp_path: Path) -> N
 
 
 async def test_progress_ends_complete(tmp_path: Path) -> None:
-    """The last report of a restore says that all files and bytes are done."""
-    host = Host(tmp_path, WITH_SIDECARS)
-    told = []
+    """The last report of a restore says that all files and bytes are done, also when relocation made them fewer."""
+    host = Host(tmp_path, WITH_SIDECARS, lines("/a/very/long/place" * 20))
+    told: list[Progress] = []
     async with sandbox_of(host.other) as sandbox:
         await host.store.restore(await host.locate(), replace(host.context, sandbox=sandbox, progress=told.append))
     assert told[-1].is_complete
     assert told[-1].files_total == 2
+
+
+async def test_the_conversation_that_a_fork_needs_is_not_taken_back(tmp_path: Path) -> None:
+    """What the sandbox's parent went on with stays; a parent that differs is replaced, unless it is open."""
+    forked = DATA / "codex/0.171.0/fork/home"
+    parent_id, fork_id = "01a22be9-6bd0-74b1-8e68-8ec8c11634b0", "01a22be9-6e94-7931-90f0-7b34fd12f652"
+    shutil.copytree(forked, tmp_path / "host")
+    store = builtin_format("codex")
+    context = ConversationContext(conversation_home=tmp_path / "host", repository=tmp_path)
+    record = await store.locate(fork_id, context)
+    async with sandbox_of(tmp_path / "b") as sandbox:
+        there = replace(context, sandbox=sandbox)
+        first = await store.restore(record, there)
+        assert (await store.restore(record, there)).digest == first.digest
+        (parent,) = (tmp_path / "b/home/.codex").rglob(f"*{parent_id}.jsonl")
+        grown = parent.read_bytes() + b'{"more":1}\n'
+        parent.write_bytes(grown)
+        outcome = await store.restore(record, there)
+        assert [notice.reason for notice in outcome.notices] == ["went_on"]
+        assert (outcome.files_count, outcome.recovery) == (1, "")
+        assert parent.read_bytes() == grown
+        parent.write_bytes(grown.replace(b"more", b"less", 1)[1:])
+        lock = tmp_path / f"b/home/.codex/thread-writer-locks/{parent_id}.lock"
+        lock.parent.mkdir()
+        with lock.open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            with pytest.raises(ConflictError) as caught:
+                await store.restore(record, there)
+        assert caught.value.reason == "in_use"
+        replaced = await store.restore(record, there)
+        assert replaced.recovery
+        assert replaced.digest == first.digest
+        assert grown.startswith(parent.read_bytes())
 
 
 def test_destinations(tmp_path: Path) -> None:

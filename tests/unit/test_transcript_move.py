@@ -123,7 +123,7 @@ def test_a_last_newline_is_added_where_the_cli_needs_it(content: bytes, expected
     """Only for a layout that says so, and not to an empty file; that alone is no relocation."""
     got, move = plain(replace(LAYOUT, ends_with_newline=True), content)
     assert got == expected
-    assert move.relocated == []
+    assert move.relocated == set()
     assert plain(LAYOUT, content)[0] == content
 
 
@@ -132,7 +132,7 @@ def test_a_compressed_transcript_is_moved_inside() -> None:
     packed = b"".join(compressed([lines()])) + b"".join(compressed([b""]))
     got, move = plain(LAYOUT, packed, "x.jsonl.zst")
     assert b"".join(decompressed([got])) == lines("/new")
-    assert move.relocated == [PurePosixPath("x.jsonl.zst")]
+    assert move.relocated == {PurePosixPath("x.jsonl.zst")}
     same, unmoved = plain(LAYOUT, packed, "x.jsonl.zst", destination="/old")
     assert same == packed
-    assert unmoved.relocated == []
+    assert unmoved.relocated == set()
