@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 2.0
 """How often everything is looked at where the kernel tells of changes."""
 
+POLL_SECONDS = 0.4
+"""The same where it does not: a line is to be sent within half a second."""
+
 _MAX_SHARE, _MAX_POLLED_SHARE = 1 / 1000, 1 / 20
 """Share of the time that looking at everything may take; where it takes long it is done less often."""
 
@@ -52,7 +55,7 @@ class Follow:
         patterns: Which files below it. The first that matches a file says whether only whole lines of it are sent.
         held: What the client holds, by path.
         max_files: Most files at a time.
-        subscription: Tells of changes; None: everything is looked at every time.
+        subscription: Tells of changes, and is closed on leaving; None: everything is looked at every time.
 
     Raises:
         WorkspaceError: on entering: `unsafe_path`, `outside_roots`.
@@ -88,7 +91,6 @@ class Follow:
         self._waiting: set[bytes] = set()
         self._next_number = count(1).__next__
         self._next_look = 0.0
-        self._look_seconds = 0.0
         self._home: Directory
 
     def __enter__(self) -> Self:
@@ -99,6 +101,8 @@ class Follow:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._home.close()
+        if self._subscription is not None:
+            self._subscription.close()
 
     @property
     def seconds_to_look(self) -> float:
@@ -143,14 +147,15 @@ class Follow:
         self._reopen()
         for folders in self._folders:
             yield from folders.look(self._home)
+        looked_seconds = time.monotonic() - began
         for part in self._look_at_files(self._files):
             has_sent |= part is not None
             yield part
         now = time.monotonic()
-        if not has_sent:  # else it was the client that took the time
-            least, share = (LOOK_SECONDS, _MAX_SHARE) if self._is_told else (0.0, _MAX_POLLED_SHARE)
-            self._look_seconds = max(least, (now - began) / share)
-        self._next_look = now + self._look_seconds
+        if not has_sent:  # else it may be the client that took the time
+            looked_seconds = now - began
+        least, share = (LOOK_SECONDS, _MAX_SHARE) if self._is_told else (POLL_SECONDS, _MAX_POLLED_SHARE)
+        self._next_look = now + max(least, looked_seconds / share)
 
     def _look_at_files(self, paths: Iterable[bytes]) -> Iterator[Part | None]:
         in_order = sorted(paths)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox_agent.core.paths import LinkError
@@ -41,11 +41,11 @@ class Pattern(NamedTuple):
 
 @dataclass(slots=True)
 class _Folder:
-    """What was found in a directory; `modified_ns` is None when its names must be read again."""
+    """The directories found in one, by name; `modified_ns` is None when they must be read again."""
 
     inode: int = 0
     modified_ns: int | None = None
-    names: set[bytes] = field(default_factory=set)
+    names: frozenset[bytes] = frozenset()
 
 
 class FollowFolders:
@@ -144,7 +144,7 @@ class FollowFolders:
             if len(self._folders) > MAX_FOLDERS_COUNT:
                 raise _too_many(home.join(self._pattern.directory))
 
-    def _read(self, fd: int, path: bytes) -> set[bytes]:
+    def _read(self, fd: int, path: bytes) -> frozenset[bytes]:
         """Tell the matching files of a directory and return the names of those below."""
         names: set[bytes] = set()
         with os.scandir(fd) as entries:
@@ -162,7 +162,7 @@ class FollowFolders:
                     and not path_problem(below := _join(path, name))
                 ):
                     self._found(below, entry.inode())
-        return names
+        return frozenset(names)
 
     def _drop(self, path: bytes) -> None:
         """Forget a directory that is no more, and those below; it may come back without its parent telling."""
@@ -174,7 +174,7 @@ class FollowFolders:
                 self._forget(gone)
                 waiting += [_join(gone, name) for name in folder.names]
         if (parent := self._folders.get(path.rpartition(b"/")[0])) is not None:
-            parent.names.discard(path.rpartition(b"/")[2])
+            parent.names -= {path.rpartition(b"/")[2]}
             parent.modified_ns = None
 
 

@@ -79,6 +79,7 @@ class Wakeups:
             if self._watches is None:
                 yield None
             else:
+                # Whoever follows closes it in a thread, since it may have many watches; who failed to begin does not.
                 with closing(self._watches.subscribe(wake)) as subscription:
                     yield subscription
         finally:
