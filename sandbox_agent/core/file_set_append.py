@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_agent.core.file import not_a_file
 from sandbox_agent.core.owner import give
+from sandbox_agent.core.rollback import Rollback
 from sandbox_api.errors import LimitError, SessionError, UnavailableError, WorkspaceError, printable
 
 if TYPE_CHECKING:
@@ -83,33 +84,35 @@ def append_lines(home: Directory, path: bytes, data: bytes, owner: Owner | None,
     """
     parent, _, name = path.rpartition(b"/")
     with home.make_directories(parent, owner=owner) as folder:
-        fd, is_made = _open(folder, name, owner)
+        fd, is_made = _open(folder, name)
         try:
-            _check_plain(home, path, fd)
-            lacking = missing_lines(fd, data)
-            if lacking:
-                _write_once(fd, lacking, folder.join(name))
-            if durable:
-                os.fsync(fd)
-                os.fsync(folder.fd)
+            with Rollback() as back:
+                if is_made:
+                    back.add(lambda: os.unlink(name, dir_fd=folder.fd))
+                    give(fd, owner)
+                    os.fchmod(fd, 0o600)
+                _check_plain(home, path, fd)
+                lacking = missing_lines(fd, data)
+                if lacking:
+                    _write_once(fd, lacking, folder.join(name))
+                if durable:
+                    os.fsync(fd)
+                    os.fsync(folder.fd)
         finally:
             os.close(fd)
     return is_made, bool(lacking)
 
 
-def _open(folder: Directory, name: bytes, owner: Owner | None) -> tuple[int, bool]:
+def _open(folder: Directory, name: bytes) -> tuple[int, bool]:
     while True:
         try:
             return folder.file(name, os.O_RDWR | os.O_APPEND), False
         except FileNotFoundError:
             pass
         try:
-            fd = folder.file(name, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+            return folder.file(name, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL), True
         except FileExistsError:
-            continue  # somebody else made it in between
-        give(fd, owner)
-        os.fchmod(fd, 0o600)
-        return fd, True
+            pass  # somebody else made it in between
 
 
 def _check_plain(home: Directory, path: bytes, fd: int) -> None:
