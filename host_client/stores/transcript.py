@@ -9,10 +9,13 @@ import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from host_client.errors import ConfigurationError, SessionError, printable
+from host_client.errors import ConfigurationError, OutpostError, SessionError, printable
 from host_client.sandbox.place import RecoveryItem, SessionSummary, Undone
 from host_client.sandbox.task import in_thread
+from host_client.session.folder import Folder
+from host_client.session.transcript_state import load
 from host_client.stores import transcript_capture, transcript_restore
+from host_client.stores.bundle import STEPS
 from host_client.stores.contract import ConversationRecord, RestoreOutcome
 from host_client.stores.transcript_home import HostFiles, HostHome
 from host_client.stores.transcript_kept import MAX_LEFT_OUT_COUNT, effective_limits, find_kept, read_kept
@@ -139,7 +142,7 @@ class TranscriptConversations:
             digest=kept.digest,
             files_count=len(kept.entries),
             bytes_count=kept.bytes_count,
-            source=PurePosixPath(host_path),
+            source=await in_thread(self._source, conversation_id, context, home, found.main),
             left_out=left_out[:MAX_LEFT_OUT_COUNT],
             left_out_count=len(left_out),
             notices=[*found.notices, *kept.notices],
@@ -271,6 +274,19 @@ class TranscriptConversations:
             keep_count=keep_count,
             older_than_seconds=older_than_seconds,
         )
+
+    def _source(
+        self, conversation_id: str, context: ConversationContext, home: HostHome, main: PurePosixPath
+    ) -> PurePosixPath:
+        """Return where a transcript of the host was captured from; its own path when no capture is known."""
+        own = PurePosixPath(home.host_path / main)
+        try:
+            with Folder.open(context.base, (*STEPS, self.format), create=False) as folder:
+                saved = load(folder, conversation_id)
+        except OutpostError:
+            return own  # what a capture leaves for the next one is no part of the conversation
+        known = saved.files.get(saved.main) if saved else None
+        return PurePosixPath(saved.source) if saved and known and known.place == str(main) else own
 
     def _main(self, home: PurePosixPath, conversation_id: str, paths: Sequence[PurePosixPath]) -> PurePosixPath | None:
         """Return the main transcript among some files; None when it is not one of them."""

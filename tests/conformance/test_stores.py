@@ -11,32 +11,87 @@ import pytest
 from host_client.errors import ConfigurationError, SessionError
 from host_client.sandbox.sandbox import connect
 from host_client.sandbox.target import LocalTarget
+from host_client.sandbox.task import in_thread
 from host_client.stores.context import ConversationContext
+from host_client.stores.transcript import TranscriptConversations
 from support.conversation import EXTRA, ID, files_below, make_session, store
+from support.transcript_format import IN_BUCKETS, LAYOUT, WITH_SIDECARS, lines, write_transcript
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
     from host_client.sandbox.sandbox import Sandbox
     from host_client.stores.contract import NativeConversationStore
+    from host_client.stores.layout import TranscriptFunctions
 
 pytestmark = pytest.mark.anyio
 
 
 @dataclass(frozen=True)
 class Case:
-    """One implementation: how to make it, and how its CLI makes a session in a home."""
+    """One implementation.
+
+    Attributes:
+        make_store: Makes the store.
+        make_session: Makes a session in a home, as the CLI would, and returns its directory or main transcript.
+        arrived: Returns of a home to which it was restored where the session is, and its files.
+        expected: Returns what these must hold in a workspace.
+        kept: Returns the folder of the host, of a conversation home and a repository.
+    """
 
     make_store: Callable[[], NativeConversationStore]
     make_session: Callable[[Path], Path]
+    arrived: Callable[[Path], tuple[Path, Mapping[str, bytes]]]
+    expected: Callable[[Path], Mapping[str, bytes]]
+    kept: Callable[[Path, Path], Path]
+
+
+def kept_bundles(home: Path, _repository: Path) -> Path:
+    """Return where bundles are kept."""
+    return home / ".outpost/conversations/mycli"
+
+
+def arrived_bundle(home: Path) -> tuple[Path, Mapping[str, bytes]]:
+    """Find the one session directory."""
+    (placed,) = (home / ".mycli/sessions").glob(f"**/{ID}")
+    return placed, {path: data for path, data in files_below(placed).items() if path != "session.json"}
+
+
+def arrived_transcript(home: Path) -> tuple[Path, Mapping[str, bytes]]:
+    """Find the one transcript, with what lies beside it."""
+    (placed,) = (home / ".mycli/sessions").glob(f"**/{ID}.jsonl")
+    return placed, files_below(placed.parent)
+
+
+def transcript(layout: TranscriptFunctions, folder: str = "") -> Case:
+    """Return the case of a layout."""
+
+    def expected(workspace: Path) -> Mapping[str, bytes]:
+        child = {f"{ID}/subagents/agent-x.jsonl": lines(count=1, cwd=str(workspace))} if layout.sidecars else {}
+        return {f"{ID}.jsonl": lines(str(workspace)), **child}
+
+    return Case(
+        lambda: TranscriptConversations(layout),
+        lambda home: write_transcript(home / ".mycli/sessions" / folder),
+        arrived_transcript,
+        expected,
+        lambda home, repository: home / ".mycli/sessions" / (repository.name if folder else ""),
+    )
 
 
 CASES = {
-    "bundle": Case(store, lambda home: make_session(home / ".mycli")),
+    "bundle": Case(store, lambda home: make_session(home / ".mycli"), arrived_bundle, lambda _: EXTRA, kept_bundles),
     "bundle in buckets": Case(
-        lambda: store(buckets=True), lambda home: make_session(home / ".mycli", bucket="wd-of-the-past")
+        lambda: store(buckets=True),
+        lambda home: make_session(home / ".mycli", bucket="wd-of-the-past"),
+        arrived_bundle,
+        lambda _: EXTRA,
+        kept_bundles,
     ),
+    "transcript": transcript(LAYOUT),
+    "transcript with children": transcript(WITH_SIDECARS),
+    "transcript in folders": transcript(IN_BUCKETS, "of-the-past"),
 }
 
 
@@ -70,23 +125,26 @@ async def test_a_conversation_moves_from_one_sandbox_to_another(tmp_path: Path, 
     assert (captured.format, captured.conversation_id, captured.path) == (
         tested.format,
         ID,
-        tested.destination(ID, context),
+        await in_thread(tested.destination, ID, context),
     )
     assert (located.digest, located.path, located.source) == (captured.digest, captured.path, made)
     assert (outcome.format, outcome.conversation_id) == (tested.format, ID)
-    (placed,) = (tmp_path / "b/home/.mycli/sessions").glob(f"**/{ID}")
+    placed, files = case.arrived(tmp_path / "b/home")
     assert str(outcome.target) == str(placed)
-    assert EXTRA.items() <= files_below(placed).items()
+    assert files == case.expected(tmp_path / "b/workspace")
     assert not outcome.unchanged
     assert again.unchanged
     assert again.digest == outcome.digest
 
 
-async def test_host_places_lie_below_the_base(tmp_path: Path, case: Case) -> None:
+def test_host_places_lie_below_the_base(tmp_path: Path, case: Case) -> None:
     """Directory and destination are below what the context names; a context that names nothing is refused."""
     tested = case.make_store()
-    for context in (ConversationContext(repository=tmp_path), ConversationContext(conversation_home=tmp_path)):
-        assert tested.directory(context) == tmp_path / ".outpost/conversations" / tested.format
+    for context in (
+        ConversationContext(conversation_home=tmp_path, repository=tmp_path / "r"),
+        ConversationContext(conversation_home=tmp_path),
+    ):
+        assert tested.directory(context) == case.kept(tmp_path, context.repository or tmp_path)
         assert tested.destination(ID, context).parent == tested.directory(context)
     with pytest.raises(ConfigurationError) as caught:
         tested.directory(ConversationContext())
@@ -103,7 +161,7 @@ async def test_an_id_that_is_none_touches_nothing(tmp_path: Path, case: Case, co
             with pytest.raises(ConfigurationError) as caught:
                 await operation(conversation_id, context)
             assert caught.value.reason == "invalid_id"
-    assert not (tmp_path / ".outpost").exists()
+    assert files_below(tmp_path) == {}
 
 
 async def test_a_record_of_another_format_is_refused(tmp_path: Path, case: Case) -> None:
@@ -127,4 +185,29 @@ async def test_what_is_nowhere_is_not_found(tmp_path: Path, case: Case) -> None:
             with pytest.raises(SessionError) as caught:
                 await operation(ID, context)
             assert caught.value.reason == "not_found"
-    assert not files_below(tmp_path / ".outpost")
+    assert files_below(tmp_path) == {}
+
+
+async def test_what_a_sandbox_has_is_listed(tmp_path: Path, case: Case) -> None:
+    """Sessions are listed; what a restore replaced is listed, put back, and pruned."""
+    tested = case.make_store()
+    made = case.make_session(tmp_path / "a/home")
+    async with sandbox_of(tmp_path / "a") as source, sandbox_of(tmp_path / "b") as target:
+        context = ConversationContext(sandbox=source, conversation_home=tmp_path)
+        (listed,) = [item async for item in tested.list_sessions(context)]
+        assert (listed.conversation_id, str(listed.path), listed.complete) == (ID, str(made), True)
+        record = await tested.capture(ID, context)
+        there = replace(context, sandbox=target)
+        await tested.restore(record, there)
+        placed, before = case.arrived(tmp_path / "b/home")
+        changed = placed / "session.json" if placed.is_dir() else placed
+        changed.write_bytes(changed.read_bytes() + b" \n")
+        outcome = await tested.restore(record, there)
+        assert case.arrived(tmp_path / "b/home")[1] == before
+        (entry,) = [item async for item in tested.list_recovery(there, ID)]
+        assert (entry.name, entry.conversation_id, entry.session_path) == (outcome.recovery, ID, outcome.target)
+        undone = await tested.undo_restore(ID, there)
+        assert undone.target == outcome.target
+        assert changed.read_bytes().endswith(b" \n")
+        assert list(await tested.prune_recovery(there, keep_count=0)) == [undone.recovery]
+        assert [item async for item in tested.list_recovery(there)] == []
