@@ -23,6 +23,7 @@ from host_client.sandbox.place import LeftOut, Place, RecoveryItem, SessionSumma
 from host_client.sandbox.progress import Progress
 from host_client.sandbox.sandbox import Sandbox, connect
 from host_client.sandbox.transcript import Holder, TranscriptRecoveryItem, UndoneTranscript
+from host_client.session.inspect import Inspection, TranscriptFinding, inspect_transcript
 from host_client.session.relocate_file import Relocated, relocate_file
 from host_client.stores.bundle import SessionBundleConversations
 from host_client.stores.context import ConversationContext
@@ -64,6 +65,7 @@ __all__ = [
     "Finding",
     "Holder",
     "Info",
+    "Inspection",
     "LeftOut",
     "LimitError",
     "Limits",
@@ -91,6 +93,7 @@ __all__ = [
     "SessionSummary",
     "Skipped",
     "TranscriptConversations",
+    "TranscriptFinding",
     "TranscriptFunctions",
     "TranscriptLayout",
     "TranscriptRecoveryItem",
@@ -101,6 +104,7 @@ __all__ = [
     "builtin_format",
     "connect",
     "format_names",
+    "inspect_transcript",
     "relay",
     "relocate_file",
     "resume_command",

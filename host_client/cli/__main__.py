@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from host_client.cli.command import capture, doctor, info, recovery, relay, relocate, restore, sessions, validate
+from host_client.cli.command import (
+    capture,
+    doctor,
+    info,
+    inspect,
+    recovery,
+    relay,
+    relocate,
+    restore,
+    sessions,
+    validate,
+)
 from host_client.cli.output import Output, OutputLost
 from host_client.errors import OutpostError
 
@@ -38,6 +49,7 @@ for _command in (
     relay.relay,
     recovery.recovery,
     relocate.relocate,
+    inspect.inspect,
     validate.validate,
     doctor.doctor,
 ):

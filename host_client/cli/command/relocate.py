@@ -35,7 +35,7 @@ def relocate(file: Path, *, destination: str, output: Path | None, as_json: bool
     if done.origin is None:
         line = f"unchanged: {done.host_path} names no working directory"
     else:
-        line = f"relocated: {done.changed_count} times from {done.origin} to {done.destination}: {done.host_path}"
+        line = f"relocated: {done.host_path} from {done.origin} to {done.destination}, {done.changed_count} changed"
     printer.result(document, [f"{line}, {size(done.bytes_count)}"])
     if done.torn_at is not None:
         printer.note(f"note: torn_tail: the last line is cut off, at byte {done.torn_at}")
