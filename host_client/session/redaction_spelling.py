@@ -3,7 +3,9 @@ r"""How a literal secret may be spelled, and a quick test whether bytes can hold
 The one rule: what the test clears holds no literal in any spelling; what it does not clear need not hold one.
 
 A JSON string spells a character as itself, as `\u0041`, or some as `\n`, `\"` or `\/`. JSON inside a string is escaped
-once more, so any number of backslashes may stand there for one.
+once more, so any number of backslashes may stand there for one. In the string itself any spelling is seen through, and
+in JSON inside it; further in, an escape whose own characters are escaped by number (`\u005c\u0075…`) is not: no encoder
+writes that.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def spelling(secret: str) -> re.Pattern[str]:
     while index < len(secret):
         run = len(secret[index:]) - len(secret[index:].lstrip("\\"))
         if run:
-            ahead = "" if index else r"(?<!\\)"
+            ahead = "" if index else r"(?<!\\)(?<!\\u005[cC])"
             parts.append(rf"{ahead}\\(?:\\|u005[cC]){{{run - 1},}}")
             index += run
             continue
