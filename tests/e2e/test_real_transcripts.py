@@ -93,8 +93,12 @@ def test_the_thread_of_an_agent_is_resumed_by_its_own_id(
     assert said_by_user(model.requests()[-1].messages) == ["count to ten", "and to twenty"]
 
 
-@both
-@pytest.mark.parametrize("is_longer_first", [False, True], ids=["to-longer-name", "to-shorter-name"])
+@pytest.mark.parametrize(
+    ("program", "is_longer_first"),
+    [(Claude, False), (Codex, False), (Codex, True)],
+    indirect=["program"],
+    ids=["claude", "codex-to-longer-name", "codex-to-shorter-name"],
+)
 def test_forks_and_their_parent_go_on_after_each_move(
     program: TranscriptProgram,
     model: StubModel,
@@ -170,6 +174,29 @@ def test_codex_finds_it_as_the_newest_of_the_workspace(
 
 
 @both
+def test_the_user_goes_on_at_home(
+    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], host: Host
+) -> None:
+    """What is captured, again and again, is a conversation that the user's own CLI resumes; what it adds moves on."""
+    first, second = sandboxes
+    history = ["please remember alpha", "then RUN{seq 2000}", "at home RUN{pwd}", "and on"]
+    conversation_id = program.turn(first.home, first.workspace, history[0])
+    host.capture(conversation_id, first)
+    resume = program.resume_command(conversation_id, PurePosixPath(first.workspace))
+    program.turn(first.home, first.workspace, history[1], resume=resume)
+    captured = host.capture(conversation_id, first)
+    assert captured["received_bytes"] < captured["bytes"], "what was there already came again"
+    resume = program.resume_command(conversation_id, PurePosixPath(host.own.workspace))
+    program.turn(host.own.home, host.own.workspace, history[2], resume=resume)
+    request = model.requests()[-1]
+    assert said_by_user(request.messages) == history[:3]
+    assert str(host.own.workspace) in results(request)[-1]
+    restored = host.restore(conversation_id, second)
+    program.turn(second.home, second.workspace, history[3], resume=restored["resume"])
+    assert said_by_user(model.requests()[-1].messages) == history
+
+
+@both
 def test_a_running_conversation_is_captured_and_not_replaced(
     program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], host: Host
 ) -> None:
@@ -201,17 +228,24 @@ def test_what_was_restored_is_not_deleted_as_old(
 ) -> None:
     """Claude Code deletes files that are older than 30 days when it starts: what is restored counts from now."""
     first, second = sandboxes
-    conversation_id, _ = delegate(program, model, first, "please DELEGATE{count to ten}")
+    history = ["please DELEGATE{count to ten}", "and RUN{seq 1 40000}", "and on"]
+    conversation_id, _ = delegate(program, model, first, history[0])
+    resume = program.resume_command(conversation_id, PurePosixPath(first.workspace))
+    program.turn(first.home, first.workspace, history[1], resume=resume)
     old = time.time() - FORGOTTEN_SECONDS
-    for path in program.transcripts(first.home).rglob("*.jsonl"):
+    for path in program.transcripts(first.home).rglob("*"):
         os.utime(path, (old, old))
     restored = host.carry(conversation_id, first, second)
-    arrived = sorted(program.transcripts(second.home).rglob("*.jsonl"))
-    assert len(arrived) == 2
     folder = program.transcripts(second.home)
+    arrived = [path for path in folder.rglob("*") if path.is_file()]
+    assert sorted(path.parent.name for path in arrived if path.parent.parent != folder) == [
+        "subagents",
+        "subagents",
+        "tool-results",
+    ]
     forgotten = folder / "-elsewhere" / "5a0c3f63-5c0e-4b57-9d0d-0a2f6a3f5e7b.jsonl"
     forgotten.parent.mkdir()
-    forgotten.write_bytes(arrived[0].read_bytes())
+    forgotten.write_text('{"type":"user"}\n')
     os.utime(forgotten, (old, old))
 
     # It does so some seconds after its start.
@@ -220,8 +254,8 @@ def test_what_was_restored_is_not_deleted_as_old(
     program.turn(second.home, second.workspace, f"another conversation RUN{{{wait}}}")
     assert not forgotten.exists()
     assert all(path.exists() for path in arrived)
-    program.turn(second.home, second.workspace, "and on", resume=restored["resume"])
-    assert said_by_user(model.requests()[-1].messages) == ["please DELEGATE{count to ten}", "and on"]
+    program.turn(second.home, second.workspace, history[2], resume=restored["resume"])
+    assert said_by_user(model.requests()[-1].messages) == history
 
 
 @only_claude

@@ -41,13 +41,14 @@ class Host:
     Args:
         program: Whose conversations they are.
         folder: Of both.
+
+    Attributes:
+        own: Both, where the user may run the program as well.
     """
 
     def __init__(self, program: Program, folder: Path) -> None:
         self._program = program
-        self._home, self._repository = folder / "home", folder / "repository"
-        for made in (self._home, self._repository):
-            made.mkdir(parents=True)
+        self.own = new_sandbox(program, folder / "home", folder / "repository")
 
     def capture(self, conversation_id: str, source: Sandbox) -> dict[str, Any]:
         """Take a conversation out of a sandbox."""
@@ -75,10 +76,10 @@ class Host:
         return result
 
     def _run(self, action: str, sandbox: Sandbox, conversation_id: str) -> subprocess.CompletedProcess[str]:
-        kept = [self._program.name, conversation_id, "--repository", str(self._repository)]
+        kept = [self._program.name, conversation_id, "--repository", str(self.own.workspace)]
         return subprocess.run(
             [str(OUTPOST), action, sandbox.target, *kept, "--json"],
-            env={"HOME": str(self._home), "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"},
+            env={"HOME": str(self.own.home), "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"},
             capture_output=True,
             text=True,
             timeout=OUTPOST_SECONDS,
