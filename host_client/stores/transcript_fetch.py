@@ -6,41 +6,36 @@ what was taken before, and put only behind what the host's file still is.
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from host_client.errors import Offender, SessionError, WorkspaceError, printable
+from host_client.errors import SessionError, WorkspaceError, printable
 from host_client.sandbox.task import in_thread, task_group
-from host_client.session.bundle_memory import file_identity
 from host_client.session.compression import is_compressed
 from host_client.session.line_block import LineBlocks
 from host_client.session.line_selection import selected_lines
 from host_client.session.redactor import DocumentRedactor, Redactor, redactor_for
 from host_client.session.relocate import Relocator
-from host_client.session.transcript_placement import KnownFile, Placing, opened_file, relation_of
+from host_client.session.transcript_beginning import Beginning
 from host_client.session.transcript_scan import TranscriptScan
 from host_client.session.transcript_state import MAX_PARTS_COUNT, SavedFile
-from host_client.session.transcript_stream import Digits, TranscriptStream
+from host_client.session.transcript_stream import TranscriptStream
 from host_client.session.transcript_writer import LineDigest
 from host_client.stores.contract import Notice
-from sandbox_api.limits import CHUNK_BYTES
-from sandbox_api.manifest import Entry
+from host_client.stores.transcript_order import Fetched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from hashlib import _Hash
+    from collections.abc import Callable, Sequence
     from pathlib import PurePosixPath
 
     from host_client.sandbox.file import ReadFile
     from host_client.session.redaction import Redaction
-    from host_client.session.transcript_state import SavedScan
     from host_client.session.transcript_writer import StagedFile, Staging
     from host_client.stores.context import ConversationContext
-    from host_client.stores.layout import Reference, Related, TranscriptLayout
+    from host_client.stores.layout import TranscriptLayout
     from host_client.stores.transcript_home import HostHome
+    from host_client.stores.transcript_order import Order
     from host_client.stores.transcript_tally import Tally
 
 
@@ -50,72 +45,6 @@ class NoTailError(Exception):
 
 class _MoreError(Exception):
     """A file that was to be the same has more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A file to fetch.
-
-    Attributes:
-        member: The file.
-        place: Where it goes on the host, below the home.
-        origin: What relocation replaces; None: it names it itself.
-        saved: What the last capture left of it, if that can be gone on with.
-        known: The same, only to tell whether the host's file may go.
-        cuts: Offsets that other transcripts refer to.
-        reference: What its own first line refers to, and the place of that on the host.
-        is_main: Whether it is the main transcript: it is scanned.
-        saved_scan: What the last capture found in the part that can be gone on with.
-    """
-
-    member: Related
-    place: PurePosixPath
-    origin: str | None
-    saved: SavedFile | None = None
-    known: SavedFile | None = None
-    cuts: frozenset[int] = frozenset()
-    reference: tuple[Reference, int] | None = None
-    is_main: bool = False
-    saved_scan: SavedScan | None = None
-
-    @property
-    def saved_reference(self) -> tuple[str, int, int] | None:
-        """The reference as the state keeps it."""
-        if self.reference is None:
-            return None
-        reference, position = self.reference
-        return str(reference.path), reference.offset, position
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A file that is complete and verified, and not in place yet.
-
-    Attributes:
-        member: The file.
-        place: Where it goes on the host, below the home.
-        placing: How; None for shared lines.
-        entry: For the record; None for shared lines.
-        saved: For the next capture, without the identity; None for shared lines.
-        origin: The working directory that it names first, or that was asked for.
-        scan: Of a main transcript.
-        lines: Shared lines, each with its newline.
-        notices: What should be known of it.
-        redactions: Hits of each rule.
-        is_refused: It is not text, and must be to be redacted.
-    """
-
-    member: Related
-    place: PurePosixPath
-    placing: Placing | None = None
-    entry: Entry | None = None
-    saved: SavedFile | None = None
-    origin: str | None = None
-    scan: TranscriptScan | None = None
-    lines: Sequence[bytes] = ()
-    notices: Sequence[Notice] = ()
-    redactions: Mapping[str, int] = field(default_factory=dict)
-    is_refused: bool = False
 
 
 class Fetcher:
@@ -158,7 +87,7 @@ class Fetcher:
         """Fetch one file, again when it changed meanwhile.
 
         Raises:
-            NoTailError: of the main transcript or of one with references there is a saved state that does not fit.
+            NoTailError: what the last capture left of a transcript cannot be gone on with.
             SessionError: `changed`: as often as the context allows; `corrupt`; `protocol`, `incomplete`,
                 `digest_mismatch`.
             WorkspaceError: `not_found`, `not_a_file`, `access`.
@@ -181,20 +110,15 @@ class Fetcher:
     async def _attempt(self, order: Order) -> Fetched:
         if order.member.kind == "lines":
             return await self._lines(order)
-        is_stream = order.member.kind == "transcript" and not is_compressed(order.member.path)
-        whole = self._transcript if order.member.kind == "transcript" else self._plain
+        is_transcript = order.member.kind == "transcript"
         if order.saved is None:
-            return await whole(order)
-        if not is_stream:
-            return await self._same(order) or await whole(order)
-        try:
+            return await (self._transcript if is_transcript else self._plain)(order)
+        if is_transcript and not is_compressed(order.member.path):
             return await self._tail(order, order.saved)
-        except NoTailError as error:
-            if order.is_main or order.cuts or order.reference:
-                raise
-            fetched = await whole(order)
-            notice = full_capture(printable(str(order.member.path)), str(error))
-            return replace(fetched, notices=[notice, *fetched.notices])
+        same = await self._same(order, order.saved)
+        if same is None and is_transcript:
+            raise NoTailError("a compressed transcript was changed")
+        return same or await self._plain(order)
 
     async def _transcript(self, order: Order) -> Fetched:
         """Fetch a transcript whole."""
@@ -210,7 +134,7 @@ class Fetcher:
             relocator,
             redactor=redactor,
             scan=scan if order.is_main else None,
-            digits=_digits(order),
+            digits=order.digits,
             cuts=order.cuts,
             is_compressed=packed,
         )
@@ -242,7 +166,7 @@ class Fetcher:
             reference=order.saved_reference,
         )
         return replace(
-            _fetched(order, Placing(order.place, kept.name, known=_known(order)), saved, redactor),
+            order.fetched(order.placing(kept.name), saved, redactor.counts if redactor else None),
             origin=relocator.origin,
             scan=scan if order.is_main else None,
             notices=_grown(order, read),
@@ -273,13 +197,13 @@ class Fetcher:
             cuts=new_cuts,
             start=(saved.parts_bytes, saved.line_bytes),
         )
-        source = LineDigest()
+        source, beginning = LineDigest(), self._beginning(order, saved)
         try:
             # While the daemon hashes what was taken before, so that on two processors it costs no time.
             async with task_group() as group:
-                is_believed = await in_thread(self._is_as_left, order.place, saved)
+                is_believed = await in_thread(beginning.is_believed)
                 looks = order.is_main or not is_believed
-                hashing = group.create_task(in_thread(self._beginning, order.place, saved)) if looks else None
+                hashing = group.create_task(in_thread(beginning.hashed)) if looks else None
                 try:
                     read = await self._read(order, stream.feed, source, saved.parts)
                 except SessionError as error:
@@ -292,15 +216,15 @@ class Fetcher:
             await in_thread(_close, staged)
         if not staged.size_bytes and is_believed and saved.size == saved.line_bytes:
             kept = saved
-            placing = Placing(order.place, "")
+            placing = order.placing("")
             if hashing is not None and hashing.result() is None:
                 raise NoTailError("the copy on the host was changed")
         else:
-            start = hashing.result() if hashing else await in_thread(self._beginning, order.place, saved)
-            relation = await in_thread(self._relation, order.place, saved, staged) if start else "other"
+            start = hashing.result() if hashing else await in_thread(beginning.hashed)
+            relation = await in_thread(beginning.relation, self._staging.folder, staged.name) if start else "other"
             if start is None or relation == "other":
                 raise NoTailError("the copy on the host was changed")
-            digest = await in_thread(self._going_on, start, saved, staged)
+            digest = await in_thread(beginning.gone_on, start, self._staging.folder, staged.name)
             kept = SavedFile(
                 place=saved.place,
                 size=digest.size_bytes,
@@ -308,7 +232,7 @@ class Fetcher:
                 line_bytes=digest.line_bytes,
                 line_sha256=digest.line_digest(),
             )
-            placing = Placing(order.place, "" if relation == "equal" else staged.name, saved.line_bytes, _known(order))
+            placing = order.placing("" if relation == "equal" else staged.name, saved.line_bytes)
         added = ((source.line_bytes, source.line_digest()),) if source.line_bytes else ()
         cuts = {**saved.cuts, **stream.cut_positions}
         kept = replace(
@@ -318,7 +242,7 @@ class Fetcher:
             reference=saved.reference,
         )
         return replace(
-            _fetched(order, placing, kept),
+            order.fetched(placing, kept),
             origin=relocator.origin,
             scan=scan if order.is_main else None,
             notices=_grown(order, read),
@@ -357,16 +281,15 @@ class Fetcher:
             line_bytes=size,
             line_sha256=sha256,
         )
-        fetched = _fetched(order, Placing(order.place, staged.name, known=_known(order)), saved, redactor)
+        fetched = order.fetched(order.placing(staged.name), saved, redactor.counts if redactor else None)
         return replace(fetched, is_refused=is_refused)
 
-    async def _same(self, order: Order) -> Fetched | None:
+    async def _same(self, order: Order, saved: SavedFile) -> Fetched | None:
         """Look whether a file is what it was on both sides; None when it is not."""
-        saved = order.saved
-        if saved is None or order.cuts.difference(saved.cuts) or order.saved_reference != saved.reference:
+        if order.cuts.difference(saved.cuts) or order.saved_reference != saved.reference:
             return None
-        is_believed = await in_thread(self._is_as_left, order.place, saved)
-        if not is_believed and await in_thread(self._beginning, order.place, saved) is None:
+        beginning = self._beginning(order, saved)
+        if not await in_thread(beginning.is_believed) and await in_thread(beginning.hashed) is None:
             return None
         try:
             await self._read(order, _no_more, None, saved.parts)
@@ -374,7 +297,7 @@ class Fetcher:
             if isinstance(error, SessionError) and error.reason != "digest_mismatch":
                 raise
             return None
-        return _fetched(order, Placing(order.place, ""), saved)
+        return order.fetched(order.placing(""), saved)
 
     async def _lines(self, order: Order) -> Fetched:
         """Fetch the lines of a shared file that belong to the conversation."""
@@ -396,6 +319,9 @@ class Fetcher:
         redactor = Redactor(self._rules)
         redacted = await in_thread(lambda: [b"".join(redactor.feed(line)) for line in lines])
         return Fetched(member, order.place, lines=redacted, redactions=redactor.counts)
+
+    def _beginning(self, order: Order, saved: SavedFile) -> Beginning:
+        return Beginning(lambda: self._home.open(order.place.parent.parts), order.place.name, saved)
 
     @property
     def _refuses_binary(self) -> bool:
@@ -428,88 +354,6 @@ class Fetcher:
             digest=digest,
         )
 
-    def _is_as_left(self, place: PurePosixPath, saved: SavedFile) -> bool:
-        """Tell whether the host's file is believed to be what a capture left there."""
-        try:
-            with self._home.open(place.parent.parts) as folder, opened_file(folder, place.name) as fd:
-                return file_identity(fd) == saved.identity
-        except (OSError, WorkspaceError):
-            return False
-
-    def _beginning(self, place: PurePosixPath, saved: SavedFile) -> _Hash | None:
-        """Hash what a capture left on the host, to go on with; None when it is not there any more."""
-        sha256, left_bytes = hashlib.sha256(), saved.line_bytes
-        try:
-            with self._home.open(place.parent.parts) as folder, opened_file(folder, place.name) as fd:
-                at = 0
-                while left_bytes and (data := os.pread(fd, min(left_bytes, CHUNK_BYTES), at)):
-                    sha256.update(data)
-                    at += len(data)
-                    left_bytes -= len(data)
-        except (OSError, WorkspaceError):
-            return None
-        return sha256 if not left_bytes and sha256.digest() == saved.line_sha256 else None
-
-    def _relation(self, place: PurePosixPath, saved: SavedFile, staged: StagedFile) -> str:
-        """Tell what the host has behind the part that is gone on with, compared with what is new."""
-        try:
-            with (
-                self._home.open(place.parent.parts) as folder,
-                opened_file(folder, place.name) as old,
-                opened_file(self._staging.folder, staged.name) as new,
-            ):
-                return relation_of(old, new, saved.line_bytes)
-        except OSError:
-            return "other"
-
-    def _going_on(self, start: _Hash, saved: SavedFile, staged: StagedFile) -> LineDigest:
-        digest = LineDigest(start, saved.line_bytes)
-        with opened_file(self._staging.folder, staged.name) as fd:
-            at = 0
-            while data := os.pread(fd, CHUNK_BYTES, at):
-                digest.update(data)
-                at += len(data)
-        return digest
-
-
-def _fetched(
-    order: Order, placing: Placing, saved: SavedFile, redactor: Redactor | DocumentRedactor | None = None
-) -> Fetched:
-    return Fetched(
-        order.member,
-        order.place,
-        placing,
-        Entry(os.fsencode(order.place), saved.size, saved.sha256),
-        saved,
-        redactions=redactor.counts if redactor else {},
-    )
-
-
-def full_capture(path: str, why: str) -> Notice:
-    """Say that a file was captured whole although a part of it was there, and why."""
-    return Notice("full_capture", f"{path} was captured whole: {why}", path)
-
-
-def refused(fetched: Sequence[Fetched]) -> SessionError | None:
-    """Return the failure about files that are not text and had to be redacted; None when there are none."""
-    found = [item.member.path for item in fetched if item.is_refused]
-    if not found:
-        return None
-    return SessionError(
-        "redaction_unsupported",
-        f"{len(found)} file(s) are not text and cannot be redacted",
-        hint="let them pass as they are, by an explicit choice",
-        offenders=(Offender(printable(str(path)), "is not UTF-8 text") for path in found),
-    )
-
-
-def redactions_of(fetched: Sequence[Fetched], rules: Redaction | None) -> Mapping[str, int]:
-    """Return the hits of each rule in all files."""
-    counts = Counter({rule.name: 0 for rule in rules.rules} if rules else {})
-    for item in fetched:
-        counts.update(item.redactions)
-    return dict(counts)
-
 
 def _no_more(data: bytes) -> None:
     if data:
@@ -520,20 +364,6 @@ def _close(*files: StagedFile | None) -> None:
     for file in files:
         if file is not None:
             file.close()
-
-
-def _digits(order: Order) -> Digits | None:
-    if order.reference is None:
-        return None
-    reference, position = order.reference
-    if position == reference.offset:
-        return None
-    return Digits(*reference.span, b"%d" % position)
-
-
-def _known(order: Order) -> KnownFile | None:
-    known = order.known
-    return None if known is None else KnownFile(known.size, known.sha256, known.identity)
 
 
 def _grown(order: Order, read: ReadFile) -> Sequence[Notice]:

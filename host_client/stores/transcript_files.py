@@ -8,7 +8,6 @@ from host_client.errors import SessionError, WorkspaceError, printable
 from host_client.session.compression import Decompressor, is_compressed
 from host_client.stores.transcript_home import FIRST_LINE_BYTES
 from host_client.stores.transcript_member import is_own
-from sandbox_api.lock import HEAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
 
     from host_client.sandbox.file import Files
 
+_HEAD_BYTES = 32 << 10
+"""Enough for the first line of most transcripts: that of Codex 0.171.0 has about 20 KiB."""
 _MAX_REMEMBERED_BYTES = 16 << 20
 
 
@@ -30,6 +31,7 @@ class SandboxFiles:
 
     Attributes:
         sizes: Sizes in bytes of the files found so far, by path.
+        received_bytes: What was read so far.
     """
 
     def __init__(self, files: Files, home: PurePosixPath) -> None:
@@ -38,6 +40,7 @@ class SandboxFiles:
         self._first_lines: dict[PurePosixPath, bytes] = {}
         self._remembered_bytes = 0
         self.sizes: dict[PurePosixPath, int] = {}
+        self.received_bytes = 0
 
     async def find(
         self, directory: PurePosixPath, pattern: str = "*", *, contains: bytes = b""
@@ -78,8 +81,9 @@ class SandboxFiles:
         """
         if path in self._first_lines:
             return self._first_lines[path]
-        for max_bytes in (HEAD_BYTES, FIRST_LINE_BYTES):
+        for max_bytes in (_HEAD_BYTES, FIRST_LINE_BYTES):
             head = await self._files.head(self._home / path, max_bytes)
+            self.received_bytes += len(head)
             text = _unpacked(head) if is_compressed(path) else head
             line, newline, _ = text[:FIRST_LINE_BYTES].partition(b"\n")
             if newline or len(head) < max_bytes or len(text) >= FIRST_LINE_BYTES:
