@@ -69,7 +69,7 @@ class FollowFile:
         whole_lines: Send nothing behind the last newline.
         held: What the client holds, if anything; counts once, for what is found at the first look.
         next_number: Gives the numbers of beginnings.
-        watch: Called with a descriptor of the file whenever another one is found at its path.
+        watch: Called with a descriptor of the file before what has changed in it is read.
 
     Attributes:
         inode: Number of the file last looked at; 0: none.
@@ -116,12 +116,13 @@ class FollowFile:
                 raise
             return False
         try:
+            # Each time, since another file may have the inode number of the one that was watched. What comes after the
+            # watch wakes; what came before is in the status.
+            self._watch(fd)
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 return False
             if (status.st_dev, status.st_ino) != (self._device, self.inode):
-                self._watch(fd)
-                status = os.fstat(fd)  # what comes after the watch wakes; what came before is in here
                 self._device, self.inode = status.st_dev, status.st_ino
                 self._number = 0
             self._seen = _seen(status)

@@ -8,7 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sandbox_agent.core.follow_file import Data
@@ -199,6 +199,11 @@ CHANGES = st.lists(
 
 
 @given(changes=CHANGES, whole_lines=st.booleans(), told=st.booleans())
+@example(  # the second file is likely to have the inode number of the first
+    changes=[("look", b""), ("remove", b""), ("append", b"1"), ("look", b""), ("append", b"2")],
+    whole_lines=False,
+    told=True,
+)
 @settings(max_examples=200)
 def test_any_sequence_of_changes(changes: list[tuple[str, bytes | int]], *, whole_lines: bool, told: bool) -> None:
     """Whenever it is looked at, the client has the content, or its whole lines."""
