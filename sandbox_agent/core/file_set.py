@@ -121,8 +121,8 @@ class FileSet:
             try:
                 self._open(root, relative)
             except BaseException as error:
-                self._held.close()
                 self._back.run(error)
+                self._held.close()
                 # Another restore that failed may have removed the home that it had made and this one had found.
                 if not isinstance(error, FileNotFoundError) or tries_count == _MAX_TRIES_COUNT:
                     raise

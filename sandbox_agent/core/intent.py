@@ -20,6 +20,7 @@ from sandbox_agent.core.copy import write_all
 from sandbox_agent.core.file_set_record import MAX_LINES_BYTES, FileSetReader
 from sandbox_agent.core.file_set_record import VERSION as FILE_SET_VERSION
 from sandbox_agent.core.recovery_entry import is_entry_name
+from sandbox_agent.core.rollback import Rollback
 from sandbox_api.errors import LimitError
 from sandbox_api.names import CONVERSATION_ID, STAGING_PREFIX, path_problem
 
@@ -95,8 +96,10 @@ class Intent:
         while True:
             key = uuid4().hex
             intent = cls(journal, key, journal.file(f"{key}.json".encode(), _CREATE_FLAGS))
-            os.fchmod(intent._fd, 0o600)
-            fcntl.flock(intent._fd, fcntl.LOCK_EX)
+            with Rollback() as back:
+                back.add(intent.end)
+                os.fchmod(intent._fd, 0o600)
+                fcntl.flock(intent._fd, fcntl.LOCK_EX)
             if os.fstat(intent._fd).st_nlink:
                 return intent
             intent.close()  # another daemon's sweep met it before it was locked
