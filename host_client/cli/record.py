@@ -36,8 +36,15 @@ def record_document(record: ConversationRecord) -> dict[str, object]:
         "in_use_pid": record.in_use_pid,
         "left_out": [{"path": item.path, "why": item.why} for item in record.left_out],
         "left_out_count": record.left_out_count,
-        "notices": _notice_documents(record.notices),
+        "notices": notice_documents(record.notices),
+        "redactions": dict(record.redactions),
     }
+
+
+def redaction_lines(record: ConversationRecord) -> Iterator[str]:
+    """Tell people how often each rule of a redaction had a hit."""
+    for name, count in record.redactions.items():
+        yield f"redacted {name}: {count}"
 
 
 def capture_notes(record: ConversationRecord) -> Iterator[str]:
@@ -66,7 +73,7 @@ def outcome_document(outcome: RestoreOutcome, resume: Sequence[str]) -> dict[str
         "digest": outcome.digest,
         "relocated": list(outcome.relocated),
         "not_atomic": outcome.not_atomic,
-        "notices": _notice_documents(outcome.notices),
+        "notices": notice_documents(outcome.notices),
         "duration_seconds": round(outcome.duration_seconds, 6),
         "resume": list(resume),
     }
@@ -83,7 +90,8 @@ def notice_notes(notices: Sequence[Notice]) -> Iterator[str]:
         yield f"note: {len(notices) - len(shown)} more"
 
 
-def _notice_documents(notices: Sequence[Notice]) -> list[dict[str, object]]:
+def notice_documents(notices: Sequence[Notice]) -> list[dict[str, object]]:
+    """Return notices as plain data."""
     return [
         {"reason": item.reason, "message": item.message, "path": item.path or None, "offset": item.offset}
         for item in notices

@@ -17,13 +17,16 @@ from host_client.cli.options import (
 )
 from host_client.cli.output import Output, size
 from host_client.cli.progress import shown_progress
-from host_client.cli.record import capture_notes, record_document
+from host_client.cli.record import capture_notes, record_document, redaction_lines
+from host_client.cli.redaction import redaction_options
 from host_client.sandbox.sandbox import connect
 from host_client.stores.context import ConversationContext
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from host_client.session.redaction import Redaction
 
 
 @click.command(short_help="Copy a session out of TARGET to this host.")
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 @place_options
 @limit_options
 @durability_option
+@redaction_options
 @click.option("--skip-links", is_flag=True, help="Leave symbolic links out and name them, instead of refusing them.")
 @click.option(
     "--retries",
@@ -56,6 +60,7 @@ async def capture(
     max_bytes: int | None,
     max_files: int | None,
     durability: Literal["full", "none"],
+    redaction: Redaction | None,
     skip_links: bool,
     retries: int,
     allow_empty: bool,
@@ -76,6 +81,7 @@ async def capture(
                     follow_root_link=follow_root_link,
                     limits=limits(max_bytes, max_files),
                     durability=durability,
+                    redaction=redaction,
                     skip_links=skip_links,
                     retries=retries,
                     allow_empty=allow_empty,
@@ -90,6 +96,7 @@ async def capture(
             f"captured {record.files_count} files, {size(record.bytes_count)}",
             f"moved  {size(record.received_bytes)} in {record.duration_seconds:.2f} s",
             f"digest {record.digest}",
+            *redaction_lines(record),
             f"kept   {record.path}" + (" (unchanged)" if record.unchanged else ""),
         ],
     )

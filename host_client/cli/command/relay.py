@@ -10,6 +10,8 @@ from host_client.agents.registry import builtin_format
 from host_client.cli.options import durability_option, json_option, limit_options, limits, place_options
 from host_client.cli.output import Output, error_document, error_lines
 from host_client.cli.progress import shown_progress
+from host_client.cli.record import capture_notes, notice_documents, notice_notes, redaction_lines
+from host_client.cli.redaction import redaction_options
 from host_client.sandbox.sandbox import connect
 from host_client.stores.context import ConversationContext
 from host_client.stores.relay import relay as relay_session
@@ -17,6 +19,8 @@ from host_client.stores.relay import relay as relay_session
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Literal
+
+    from host_client.session.redaction import Redaction
 
 
 @click.command(short_help="Copy a session to many TARGETs at once.")
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 @place_options
 @limit_options
 @durability_option
+@redaction_options
 @click.option("--force", is_flag=True, help="Replace sessions even when a running process has them open.")
 @json_option
 async def relay(
@@ -40,6 +45,7 @@ async def relay(
     max_bytes: int | None,
     max_files: int | None,
     durability: Literal["full", "none"],
+    redaction: Redaction | None,
     force: bool,
     as_json: bool,
 ) -> int:
@@ -60,12 +66,16 @@ async def relay(
                     follow_root_link=follow_root_link,
                     limits=limits(max_bytes, max_files),
                     durability=durability,
+                    redaction=redaction,
                     force=force,
                     progress=progress,
                 ),
             )
+    output = Output(as_json)
+    for note in capture_notes(result.record):
+        output.note(note)
     rows: list[dict[str, object]] = []
-    lines = []
+    lines = list(redaction_lines(result.record))
     status = 0
     for target, ended in zip(targets, result.outcomes, strict=True):
         if ended.error is not None:
@@ -75,7 +85,18 @@ async def relay(
             lines += [f"FAILED {target}: {told}", *more]
         elif ended.outcome is not None:
             state = "unchanged" if ended.outcome.unchanged else "restored"
-            rows.append({"target": target, "session": str(ended.outcome.target), "state": state})
-            lines.append(f"{state} {target}: {ended.outcome.target}")
-    Output(as_json).result({"id": conversation_id, "digest": result.digest, "targets": rows}, lines)
+            notices = notice_documents(ended.outcome.notices)
+            rows.append({"target": target, "session": str(ended.outcome.target), "state": state, "notices": notices})
+            lines += [
+                f"{state} {target}: {ended.outcome.target}",
+                *(f"  {note}" for note in notice_notes(ended.outcome.notices)),
+            ]
+    document = {
+        "id": conversation_id,
+        "digest": result.digest,
+        "notices": notice_documents(result.record.notices),
+        "redactions": dict(result.record.redactions),
+        "targets": rows,
+    }
+    output.result(document, lines)
     return status
