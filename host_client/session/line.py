@@ -20,6 +20,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+import stringzilla
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +47,6 @@ _quick = msgspec.json.Decoder(msgspec.Raw).decode
 _PLAIN_KEY = re.compile(rb'cwd"[ \t\r]*:[ \t\r]*(?=")')
 _ANY_KEY = re.compile(rb'(?:c|\\u0063)(?:w|\\u0077)(?:d|\\u0064)"[ \t\r]*:[ \t\r]*(?=")')
 _ESCAPED_KEYS = (b'"\\u0063', b'"c\\u0077', b'"cw\\u0064"')
-_ESCAPED_LETTER = re.compile(rb"\\u00[67]")
 
 
 class Span(NamedTuple):
@@ -128,7 +128,7 @@ def read_directory(line: bytes | bytearray) -> str | None:
 
 def has_escaped_key(block: bytes | bytearray) -> bool:
     """Tell whether there may be a member `cwd` whose name is spelled with escapes."""
-    return _ESCAPED_LETTER.search(block) is not None and any(key in block for key in _ESCAPED_KEYS)
+    return any(stringzilla.find(block, key) >= 0 for key in _ESCAPED_KEYS)
 
 
 def find_directories(block: bytes | bytearray) -> Iterator[Span]:

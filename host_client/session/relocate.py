@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import stringzilla
+
 from host_client.session.line import (
     Span,
     are_json,
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 1 << 20
 """Longest piece of a long line that is given out at a time."""
-_NAME = re.compile(rb'"cwd"')
+_NAME = b'"cwd"'
 _MEMBER = b'"cwd":'
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _LONGEST_ESCAPE_BYTES = 12
@@ -158,7 +160,7 @@ class Relocator:
         if isinstance(block, bytearray) or (self._cuts and self._cuts[-1] < self._given_bytes + len(block)):
             return None
         parts = block.split(self._old_member)
-        names_count = len(_NAME.findall(block))  # a third faster than `count`
+        names_count = stringzilla.count(block, _NAME)  # ten times as fast as Python's own
         if has_escaped_key(block) or names_count != len(parts) - 1:
             return None
         if not names_count:
