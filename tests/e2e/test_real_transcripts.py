@@ -138,6 +138,27 @@ def test_forks_and_their_parent_go_on_after_each_move(
 
 
 @only_codex
+def test_a_parent_that_went_on_is_left_as_it_is(
+    program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], host: Host
+) -> None:
+    """A fork that is moved again finds the parent it needs, and takes nothing from it."""
+    first, second = sandboxes
+    parent = program.turn(first.home, first.workspace, "please remember alpha")
+    fork = program.turn(first.home, first.workspace, "forked", resume=program.fork_command(parent))
+    host.carry(fork, first, second)
+    went_on = program.resume_command(parent, PurePosixPath(second.workspace))
+    program.turn(second.home, second.workspace, "went on there", resume=went_on)
+    resume = program.resume_command(fork, PurePosixPath(first.workspace))
+    program.turn(first.home, first.workspace, "went on here", resume=resume)
+    restored = host.carry(fork, first, second)
+    program.turn(second.home, second.workspace, "and on", resume=restored["resume"])
+    history = ["please remember alpha", "forked", "went on here", "and on"]
+    assert said_by_user(model.requests()[-1].messages) == history
+    program.turn(second.home, second.workspace, "and on", resume=went_on)
+    assert said_by_user(model.requests()[-1].messages) == ["please remember alpha", "went on there", "and on"]
+
+
+@only_codex
 def test_a_fork_of_a_compressed_rollout_goes_on(
     program: TranscriptProgram, model: StubModel, sandboxes: tuple[Sandbox, Sandbox], longer: Sandbox, host: Host
 ) -> None:
