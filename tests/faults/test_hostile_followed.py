@@ -128,8 +128,8 @@ async def test_follow_that_is_left_ends_the_call(how: str) -> None:
 
     async def script(exchange: Exchange) -> None:
         await exchange.receive()
-        await exchange.send(begin(1))
         try:
+            await exchange.send(begin(1))  # the client may be gone before this returns
             await exchange.stall()
         except asyncio.CancelledError:
             is_cancelled.set()

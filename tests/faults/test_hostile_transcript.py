@@ -81,7 +81,8 @@ def watching(saw: list[str | None], is_cancelled: asyncio.Event) -> Script:
 
     async def script(exchange: Exchange) -> None:
         try:
-            saw.extend(message.WhichOneof("part") for message in await received(exchange, "commit"))
+            while (data := await exchange.receive()) is not None:
+                saw.append(transcript_pb2.TranscriptRestoreRequest.FromString(data).WhichOneof("part"))
             await exchange.stall()
         except asyncio.CancelledError:
             is_cancelled.set()
@@ -280,13 +281,17 @@ async def test_failure_of_the_caller_comes_out_unchanged_and_prevents_the_commit
 @pytest.mark.parametrize("path", ["../x", "/x", "a//../b", "a\\b", ".git/x", "a\udcff", ""])
 async def test_source_that_leaves_the_home_is_refused_before_it_is_sent(path: str) -> None:
     """A path that is not below the home does not reach a daemon."""
-    saw: list[bytes] = []
-
-    async def script(exchange: Exchange) -> None:
-        saw.extend(message.file.path for message in await received(exchange, "commit"))
-
-    assert await refusal(restore(script, [source(path, [b"x"])])) == "session/unsafe_name"
-    assert not any(saw)
+    saw: list[str | None] = []
+    is_cancelled = asyncio.Event()
+    async with (
+        asyncio.timeout(HANG_SECONDS),
+        fake_daemon(TranscriptService_Restore=watching(saw, is_cancelled)) as target,
+        connect(target) as sandbox,
+    ):
+        call = sandbox.transcripts.restore(HOME, "claude", "S1", [source(path, [b"x"])])
+        assert await refusal(call) == "session/unsafe_name"
+        await is_cancelled.wait()
+    assert "file" not in saw
 
 
 async def test_sources_are_advanced_one_after_the_other_off_the_loop() -> None:
