@@ -1,4 +1,4 @@
-"""Blocking steps of one call that are waiting for the one that runs: many small ones share a turn in a thread."""
+"""Blocking steps of one call that wait for the one that runs: many small ones share a turn in a thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from sandbox_api.limits import CHUNK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
+    from types import TracebackType
+    from typing import Self
 
     from sandbox_agent.services.worker import Worker
 
@@ -17,20 +18,30 @@ _MAX_STEPS_COUNT = 256
 
 
 class Backlog:
-    """Steps in their order. What they hold in memory is bounded by about two chunks.
+    """Steps in their order; a context manager. What they hold in memory is bounded by about two chunks.
+
+    A step begins as soon as those before it have run, whether or not more are added. After the block none begins.
 
     Args:
-        worker: Where they run; nobody else starts steps on it before `finish`.
+        worker: Where they run; nobody else starts steps on it within the block.
     """
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._steps: list[Callable[[], object]] = []
         self._size_bytes = 0
-        self._turn: Future[None] | None = None
+        self._turn: asyncio.Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._steps.clear()
 
     async def add(self, step: Callable[[], object], size_bytes: int = 0) -> None:
-        """Add a step; it runs when those before it have. Waits only when enough are waiting already.
+        """Add a step. Waits only when enough are waiting already.
 
         Args:
             step: What to run; its result is dropped.
@@ -41,9 +52,11 @@ class Backlog:
         """
         self._steps.append(step)
         self._size_bytes += size_bytes
-        is_full = self._size_bytes >= CHUNK_BYTES or len(self._steps) >= _MAX_STEPS_COUNT
-        if is_full or self._turn is None or self._turn.done():
-            await self._next_turn()
+        if self._turn is None or self._turn.done():
+            await self._check()
+            self._begin()
+        elif self._size_bytes >= CHUNK_BYTES or len(self._steps) >= _MAX_STEPS_COUNT:
+            await self._turn
 
     async def finish(self) -> None:
         """Wait until all steps have run.
@@ -51,16 +64,23 @@ class Backlog:
         Raises:
             Exception: as `add`.
         """
-        while self._steps:
-            await self._next_turn()
-        if self._turn is not None:
-            await asyncio.wrap_future(self._turn)
+        while self._turn is not None and not self._turn.done():
+            await self._turn
+        await self._check()
 
-    async def _next_turn(self) -> None:
+    async def _check(self) -> None:
         if self._turn is not None:
-            await asyncio.wrap_future(self._turn)
+            await self._turn
+
+    def _begin(self) -> None:
         steps, self._steps, self._size_bytes = self._steps, [], 0
-        self._turn = self._worker.start(_run, steps)
+        self._turn = asyncio.wrap_future(self._worker.start(_run, steps))
+        # Called before anybody who waits for the turn goes on.
+        self._turn.add_done_callback(self._go_on)
+
+    def _go_on(self, turn: asyncio.Future[None]) -> None:
+        if not turn.cancelled() and turn.exception() is None and self._steps:
+            self._begin()
 
 
 def _run(steps: Sequence[Callable[[], object]]) -> None:

@@ -53,22 +53,22 @@ async def receive_files(incoming: Incoming, worker: Worker, files: FileSet) -> A
     Raises:
         SessionError: `protocol`, `incomplete`, and what `FileSet` raises.
     """
-    backlog = Backlog(worker)
-    part, message = await incoming.part("file", "commit")
-    while part == "file":
-        begin = partial(files.begin_file, message.path, message.mode, append_lines=message.append_lines)
-        await backlog.add(begin, len(message.path))
-        check = PayloadCheck()
-        part, message = await incoming.part("chunk", "trailer")
-        while part == "chunk":
-            data = check.accept(message.offset, message.data)
-            await backlog.add(partial(files.feed, data), len(data))
-            part, message = await incoming.part("chunk", "trailer")
-        check.finish(message.size)
-        await backlog.add(partial(files.end_file, message.sha256))
+    with Backlog(worker) as backlog:
         part, message = await incoming.part("file", "commit")
-    await incoming.end()
-    await backlog.finish()
+        while part == "file":
+            begin = partial(files.begin_file, message.path, message.mode, append_lines=message.append_lines)
+            await backlog.add(begin, len(message.path))
+            check = PayloadCheck()
+            part, message = await incoming.part("chunk", "trailer")
+            while part == "chunk":
+                data = check.accept(message.offset, message.data)
+                await backlog.add(partial(files.feed, data), len(data))
+                part, message = await incoming.part("chunk", "trailer")
+            check.finish(message.size)
+            await backlog.add(partial(files.end_file, message.sha256))
+            part, message = await incoming.part("file", "commit")
+        await incoming.end()
+        await backlog.finish()
     return message
 
 
