@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import shutil
 import subprocess
 import sys
+from base64 import b64decode
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +76,26 @@ def test_the_example_of_the_library_works(tmp_path: Path) -> None:
     assert [delivery.error for delivery in names["result"].outcomes] == [None, None]
     assert (tmp_path / "b/copy/.outpost/conversations/kimi").is_dir()
     assert names["reason"] == "not_found"
+
+
+def test_the_example_of_redaction_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/redaction.md: every rule has its hit, and the kept copy has none of the secrets."""
+    found = re.search(r"```python\n(.*?)```", (ROOT / "docs/redaction.md").read_text(), re.DOTALL)
+    assert found
+    (tmp_path / "repository").mkdir()
+    shutil.copytree(DATA / "kimi/2.1.0/simple/home", tmp_path / "a")
+    recorded = recording("kimi", "2.1.0/simple")
+    (wire,) = (tmp_path / "a").glob(f"**/{recorded.id}/agents/main/wire.jsonl")
+    with wire.open("a") as file:
+        file.write('{"out":"key \\u0061bc-123 bob@example.com db.internal"}\n')
+    monkeypatch.setenv("API_KEY", "abc-123")
+    names: dict[str, Any] = {"home": tmp_path / "a", "repository": tmp_path / "repository"}
+    names["conversation_id"] = recorded.id
+    exec(found[1], names)  # noqa: S102 - our own document
+    assert names["counts"] == {"api-key": 1, "mail": 1, "host": 1}
+    kept = {file["path"]: b64decode(file["data"]) for file in json.loads(names["record"].path.read_bytes())["files"]}
+    line = kept["agents/main/wire.jsonl"].splitlines()[-1]
+    assert line == b'{"out":"key [redacted:api-key] [redacted:mail] db.example"}'
 
 
 def test_the_library_page_names_the_public_surface() -> None:
