@@ -125,7 +125,12 @@ def kept_digest(entries: Iterable[Entry]) -> str:
     return bundle_digest(sorted(entries)).hex()
 
 
-def below(home: PurePath, path: PurePath, what: str, *, or_home: bool = False) -> PurePosixPath:
+_LAYOUT_HINT = "a layout names absolute paths below the home that it is given"
+
+
+def below(
+    home: PurePath, path: PurePath, what: str, *, or_home: bool = False, hint: str = _LAYOUT_HINT
+) -> PurePosixPath:
     """Return where a path of a layout lies below the home, or refuse it.
 
     Args:
@@ -133,6 +138,7 @@ def below(home: PurePath, path: PurePath, what: str, *, or_home: bool = False) -
         path: What somebody named.
         what: What it is, for the message.
         or_home: Whether the home itself may be meant; it is `.` then.
+        hint: What to do about it.
 
     Raises:
         ConfigurationError: `invalid_argument`: it is not absolute, outside of the home, or no plain path.
@@ -148,7 +154,7 @@ def below(home: PurePath, path: PurePath, what: str, *, or_home: bool = False) -
         raise ConfigurationError(
             "invalid_argument",
             f"{what}, {_shown(path)}, {problem}",
-            hint="a layout names absolute paths below the home that it is given",
+            hint=hint,
         )
     return relative
 

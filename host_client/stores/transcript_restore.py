@@ -6,7 +6,7 @@ The one rule: the daemon is told to commit only after everything that was read h
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from host_client.stores.layout import SandboxPlace, TranscriptLayout
 
 _MAX_RELOCATED_COUNT = 100
+_RECORD_HINT = "give the conversation_home that the record was captured or located with"
 
 
 async def restore(layout: TranscriptLayout, record: ConversationRecord, context: ConversationContext) -> RestoreOutcome:
@@ -55,8 +56,8 @@ class _Restore:
 
     async def run(self) -> RestoreOutcome:
         layout, record, context = self.layout, self.record, self.context
-        files = HostFiles(await in_thread(HostHome.of, layout, context))
-        main = below(files.home.host_path, record.path, "the path of the record")
+        files = HostFiles(await in_thread(HostHome.of, layout, self._host_context))
+        main = below(files.home.host_path, record.path, "the path of the record", hint=_RECORD_HINT)
         place = await sandbox_place(layout, context)
         remote = layout.remote_path(record.conversation_id, place, record.path)
         target = below(place.home, remote, "the layout's remote_path")
@@ -99,6 +100,12 @@ class _Restore:
         """Return the signs that the conversation is open, or one that is replaced with it."""
         ids = (self.record.conversation_id, *others)
         return [sign for one in ids for sign in self.layout.locks(one)][:MAX_SIGNS_COUNT]
+
+    @property
+    def _host_context(self) -> ConversationContext:
+        """The context, with a repository even if it names nothing: a restore keeps nothing on this host."""
+        context = self.context
+        return context if context.conversation_home or context.repository else replace(context, repository=Path("/"))
 
     def _is_here(self, files: HostFiles, place: SandboxPlace, target: PurePosixPath) -> bool:
         """Tell whether the sandbox is this host itself, and what is to be restored the very file that is there."""

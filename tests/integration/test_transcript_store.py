@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from host_client import sync
 from host_client.agents.registry import builtin_format
 from host_client.errors import ConfigurationError, ConflictError, OutpostError, SessionError
 from host_client.sandbox.sandbox import connect
@@ -175,7 +176,36 @@ async def test_a_record_that_is_stale_places_nothing(tmp_path: Path) -> None:
             with pytest.raises(kind) as caught:
                 await host.store.restore(wrong, context)
             assert caught.value.reason == reason
+        with pytest.raises(ConfigurationError) as nowhere:
+            await host.store.restore(record, ConversationContext(sandbox=sandbox))
+        assert "conversation_home" in nowhere.value.hint
     assert files_below(host.other / "home") == {}
+
+
+async def test_a_restore_needs_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of the user's own home is restored by a context that has nothing but a sandbox."""
+    host = Host(tmp_path, IN_BUCKETS)
+    monkeypatch.setenv("HOME", str(host.home))
+    record = await host.store.locate(ID, ConversationContext(repository=host.repository))
+    async with sandbox_of(host.other) as sandbox:
+        outcome = await host.store.restore(record, ConversationContext(sandbox=sandbox))
+    assert outcome.target == PurePosixPath(host.placed / f"{ID}.jsonl")
+
+
+def test_programs_that_block_have_the_same(tmp_path: Path) -> None:
+    """The blocking façade captures, locates, restores and relays transcripts."""
+    host = Host(tmp_path, IN_BUCKETS)
+    store = sync.Conversations(host.store)
+    for name in ("b", "c", "kept"):
+        (tmp_path / name).mkdir()
+    with sync.connect(f"local:{host.home},{host.repository}") as a, sync.connect(f"local:{tmp_path / 'b'}") as b:
+        kept = tmp_path / "kept"
+        record = store.capture(ID, a.context(conversation_home=kept))
+        assert store.locate(ID, b.context(conversation_home=kept)).digest == record.digest
+        assert not store.restore(record, b.context(conversation_home=kept)).unchanged
+        result = sync.relay(a, ID, [b, f"local:{tmp_path / 'c'}"], store)
+    assert [delivery.error for delivery in result.outcomes] == [None, None]
+    assert [delivery.outcome and delivery.outcome.unchanged for delivery in result.outcomes] == [True, False]
 
 
 async def test_a_conversation_in_use_is_replaced_only_by_force(tmp_path: Path) -> None:
