@@ -92,11 +92,10 @@ class Redactor:
                     break
                 start = block.rfind(b"\n", 0, place) + 1
             end = block.index(b"\n", start) + 1
-            line = block[start:end]
-            if edits := self._tokens.edits(line[:-1]):
+            if edits := self._tokens.edits(block[start : end - 1]):
                 if kept < start:
                     yield self._changed(block[kept:start], [], ends_line=True)
-                yield self._changed(line, edits, ends_line=True)
+                yield self._changed(block[start:end], edits, ends_line=True)
                 kept = end
             start = end
         if kept < len(block):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -125,10 +126,11 @@ def test_no_secret_survives_and_no_cut_matters(data: st.DataObject, hidden: list
     assert redacted(redaction, *pieces) == output
     assert output.count(b"\n") == content.count(b"\n")
     for line in output.split(b"\n"):
-        try:
-            found = list(strings(values(line.decode("utf-8-sig"))))
-        except ValueError:
-            found = [line.decode("utf-8", "replace")]
+        found = [line.decode("utf-8", "replace")]
+        for end in ("", "}"):  # a line that lacks but its last brace is read as JSON
+            with suppress(ValueError):
+                found = list(strings(values(line.decode("utf-8-sig") + end)))
+                break
         assert not [text for text in found for secret in hidden if secret in text]
 
 
