@@ -66,7 +66,7 @@ class Relocator:
         line_written_bytes: Offset in the output behind the same newline.
         line_origin: The origin, unless it stands in a last line without a newline: that line may become another one.
         cut_positions: Offset in the output for each of `cuts` that was passed: the same distance from the last change
-            in front of it. A value that a cut goes through counts as behind it.
+            in front of it. A value that a cut goes through counts as behind it, and its new end as the farthest place.
         torn_at: After `finish`, offset in the input of a last line that neither ends with a newline nor is JSON.
         ends_with_newline: After `finish`, whether the last byte was a newline; False for an empty input.
     """
@@ -111,7 +111,7 @@ class Relocator:
                 self.torn_at = self.read_bytes - len(rest)
             yield from self._take(rest)
         yield from self._release()
-        self._pass(self.read_bytes)
+        self._pass(self.read_bytes, self.written_bytes)
 
     def _take(self, block: bytes | bytearray) -> Iterator[bytes]:
         if self.origin is None:
@@ -147,7 +147,7 @@ class Relocator:
         else:
             yield from self._edited(block)
         self._given_bytes += len(block)
-        self._pass(self._given_bytes)
+        self._pass(self._given_bytes, self.written_bytes)
         if block.endswith(b"\n"):
             self.line_read_bytes = self._given_bytes
             self.line_written_bytes = self.written_bytes
@@ -176,8 +176,8 @@ class Relocator:
         at = 0
         for start, end in self._values(block):
             yield from self._pieces(view[at:start])
-            self._pass(self._given_bytes + end - 1)
             self.written_bytes += len(self._new)
+            self._pass(self._given_bytes + end - 1, self.written_bytes)
             self._growth_bytes += len(self._new) - (end - start)
             self.changed_count += 1
             yield self._new
@@ -217,8 +217,8 @@ class Relocator:
             self.written_bytes += len(piece)
             yield piece
 
-    def _pass(self, end: int) -> None:
-        """Tell the places of the cuts up to that offset: no later change comes in front of them."""
+    def _pass(self, end: int, max_position: int) -> None:
+        """Tell the places of the cuts up to that offset in the input, none behind that one in the output."""
         while self._cuts and self._cuts[-1] <= end:
             cut = self._cuts.pop()
-            self.cut_positions[cut] = cut + self._growth_bytes
+            self.cut_positions[cut] = min(cut + self._growth_bytes, max_position)
