@@ -231,11 +231,13 @@ def read_head(held: Directory, name: bytes, max_bytes: int) -> bytes:
         OSError: it is there and cannot be read.
     """
     try:
+        if not stat.S_ISREG(held.stat(name).st_mode):
+            return b""
         fd = held.file(name)
     except (FileNotFoundError, LinkError):
         return b""
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        if not stat.S_ISREG(os.fstat(fd).st_mode):  # swapped since it was looked at
             return b""
         head = b""
         while len(head) < max_bytes and (data := os.read(fd, max_bytes - len(head))):

@@ -132,7 +132,7 @@ class FollowFile:
         return True
 
     def _advance(self, fd: int, size: int) -> Generator[Part | None, None, None]:
-        is_new = not self._number or size < self._sent_bytes or not self._has_tail(fd)
+        is_new = not self._number or not self._has_tail(fd)
         if is_new:
             yield from self._begin_anew(fd, size)
         end = self._end_of_lines(fd, size) if self._whole_lines else size
@@ -181,6 +181,7 @@ class FollowFile:
         self._tail = data[-_TAIL_BYTES:] if len(data) >= _TAIL_BYTES else (self._tail + data)[-_TAIL_BYTES:]
 
     def _has_tail(self, fd: int) -> bool:
+        """Tell whether what was sent last is still there; a file that was truncated has less of it."""
         return os.pread(fd, len(self._tail), self._sent_bytes - len(self._tail)) == self._tail
 
     def _end_of_lines(self, fd: int, size: int) -> int:

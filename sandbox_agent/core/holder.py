@@ -137,7 +137,7 @@ class _Locks:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return 0
-        fcntl.flock(fd, fcntl.LOCK_UN)
+        fcntl.flock(fd, fcntl.LOCK_UN)  # the descriptor may be in a child by now, on its way to be closed
         return None
 
 

@@ -6,11 +6,13 @@ import os
 import tempfile
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from sandbox_agent.core import paths
 from sandbox_agent.core.follow_file import Data
 from support.following import Followed, append, following, pattern
 from support.special import make_special
@@ -52,6 +54,16 @@ def test_what_is_held_counts_once(home: Path, *, told: bool) -> None:
         (home / "p/a").write_bytes(b"held")
         client.catch_up()
         assert client.begun == [(b"p/a", 4), (b"p/a", 0)]
+
+
+def test_what_is_held_is_compared_once(home: Path) -> None:
+    """Also when the file that had it is written anew in its place."""
+    (home / "p/a").write_bytes(b"held")
+    with following(home, held={b"p/a": b"held"}) as client:
+        for content in (b"held", b"other", b"held"):
+            (home / "p/a").write_bytes(content)
+            client.catch_up()
+        assert client.begun == [(b"p/a", 4), (b"p/a", 0), (b"p/a", 0)]
 
 
 @pytest.mark.parametrize("change", ["truncate", "replace", "rewrite", "longer"])
@@ -136,6 +148,26 @@ def test_memory_does_not_grow_with_a_line(home: Path, ending: bytes) -> None:
     assert peak_bytes < 6 * MIB
 
 
+def test_an_unfinished_line_is_looked_at_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has no newline is not searched again each time the line gets longer."""
+    path = home / "p/a"
+    path.write_bytes(b"x" * MIB)
+    pread, read_bytes = os.pread, 0
+
+    def counting(fd: int, size: int, offset: int) -> bytes:
+        nonlocal read_bytes
+        read_bytes += size
+        return pread(fd, size, offset)
+
+    with following(home, pattern(whole_lines=True)) as client:
+        client.catch_up()
+        monkeypatch.setattr(os, "pread", counting)
+        for _ in range(10):
+            append(path, b"x" * 10)
+            client.catch_up()
+    assert read_bytes == 100
+
+
 def test_a_file_rewritten_while_its_lines_are_read(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a line is never sent for a whole one: the file begins again instead."""
     path = home / "p/a"
@@ -163,6 +195,22 @@ def _first_batch(client: Followed) -> list[object]:
     for part in batch.parts:
         client.take(part)
     return list(batch.parts)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "socket", "directory"])
+def test_a_file_that_is_swapped_between_look_and_open(home: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """What was opened is what counts: it is not read when it is no regular file."""
+    (home / "p/a").write_bytes(b"file")
+    make_special(home / "other", kind)
+    opened = os.open
+
+    def swapping(path: Any, *arguments: Any, **keywords: Any) -> int:
+        return opened(bytes(home / "other") if path == b"a" else path, *arguments, **keywords)
+
+    monkeypatch.setattr(paths, "has_openat2", lambda: False)
+    monkeypatch.setattr(os, "open", swapping)
+    with following(home) as client:
+        assert client.catch_up() == []
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "socket", "directory"])

@@ -201,8 +201,11 @@ async def test_silence_is_broken(roots: Roots, home: Path) -> None:
 
 
 @pytest.mark.parametrize("interval_seconds", [0.01, 60])
-async def test_the_end_of_the_daemon_ends_the_stream(roots: Roots, home: Path, interval_seconds: float) -> None:
+async def test_the_end_of_the_daemon_ends_the_stream(
+    roots: Roots, home: Path, monkeypatch: pytest.MonkeyPatch, interval_seconds: float
+) -> None:
     """At once, wherever it waits, and one that comes later as well."""
+    monkeypatch.setattr(follow_module, "LOOK_SECONDS", 1e9)
     wakeups = Wakeups()
     async with streaming(roots, home, wakeups, interval_seconds=interval_seconds) as (client, task):
         assert [(await client.next())[0] for _ in range(2)] == ["begin", "data"]

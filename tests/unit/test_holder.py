@@ -135,7 +135,7 @@ def test_only_regular_files_are_signs(home: Directory, tmp_path: Path, sign: Loc
     with locking(tmp_path / "real", "flock"):
         path.symlink_to(tmp_path / "real")
         assert find_holders(home, [sign]) == []
-    for kind in ("fifo", "directory"):
+    for kind in ("fifo", "socket", "directory"):
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
         make_special(path, kind)
         assert find_holders(home, [sign]) == []
