@@ -194,30 +194,6 @@ def test_hits_are_counted_once_for_each() -> None:
     assert redactor.counts == {"N": 3, "NN": 2}
 
 
-@given(
-    st.lists(st.sampled_from([b'"SECRET"\n', b"[1]\n", b"SECRET SECRET\n", b"\n"]), max_size=6),
-    st.sampled_from([b"", b'{"SECRET']),
-)
-def test_offsets_lead_to_the_same_place_of_the_output(content: list[bytes], torn: bytes) -> None:
-    """A cut at a line's begin lies behind the output of the lines before it; sizes and last line's end are right."""
-    whole = b"".join(content) + torn
-    starts = [sum(map(len, content[:count])) for count in range(len(content) + 1)]
-    redactor = Redactor(hide("SECRET"), cuts=[*reversed(starts), 10_000])
-    output = b"".join([*redactor.feed(whole), *redactor.finish()])
-    assert redactor.cut_positions == {cut: len(redacted(hide("SECRET"), whole[:cut])) for cut in starts}
-    assert (redactor.read_bytes, redactor.written_bytes) == (len(whole), len(output))
-    assert (redactor.line_read_bytes, redactor.line_written_bytes) == (starts[-1], redactor.cut_positions[starts[-1]])
-
-
-def test_a_cut_within_a_line_moves_with_what_is_before_it() -> None:
-    """Before a hit nothing moves, behind it all; within one the cut goes to its end."""
-    line = b'["SECRET", "x"]\n'
-    redactor = Redactor(hide("SECRET"), cuts=[0, 1, 4, 9, 11, 16])
-    output = b"".join(redactor.feed(line))
-    assert output == b'["#", "x"]\n'
-    assert redactor.cut_positions == {0: 0, 1: 1, 4: 4, 9: 4, 11: 6, 16: 11}
-
-
 def test_a_document_is_read_over_its_lines() -> None:
     """JSON value by value, other text as a whole, so a secret of several lines is found; layout stays."""
 
