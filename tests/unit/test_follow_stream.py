@@ -207,8 +207,10 @@ async def test_the_end_of_the_daemon_ends_the_stream(
     """At once, wherever it waits, and one that comes later as well."""
     monkeypatch.setattr(follow_module, "LOOK_SECONDS", 1e9)
     wakeups = Wakeups()
-    async with streaming(roots, home, wakeups, interval_seconds=interval_seconds) as (client, task):
-        assert [(await client.next())[0] for _ in range(2)] == ["begin", "data"]
+    paces = {"interval_seconds": interval_seconds, "beat_seconds": 0.1}
+    async with streaming(roots, home, wakeups, **paces) as (client, task):
+        # By the beat it waits for the interval to end, or for something to happen.
+        assert [(await client.next())[0] for _ in range(3)] == ["begin", "data", "beat"]
         wakeups.end()
         async with asyncio.timeout(HANG_SECONDS):
             with pytest.raises(UnavailableError, match="unreachable"):
