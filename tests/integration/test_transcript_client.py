@@ -18,7 +18,7 @@ from host_client.sandbox.sandbox import connect
 from host_client.sandbox.transcript import TranscriptSource
 from sandbox_api.limits import MIB
 from sandbox_api.lock import LockSign
-from support.daemon import running_daemon
+from support.daemon import END_SECONDS, running_daemon
 from support.restoring import files_of, staged
 
 if TYPE_CHECKING:
@@ -251,3 +251,4 @@ async def test_follow_ends_with_its_daemon(tmp_path: Path) -> None:
                     running.process.terminate()
                     with pytest.raises(UnavailableError):
                         _ = [part async for part in parts]
+            assert await asyncio.to_thread(running.process.wait, END_SECONDS) == 0
