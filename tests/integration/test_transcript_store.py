@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import shutil
@@ -365,6 +366,24 @@ async def test_the_conversation_that_a_fork_needs_is_not_taken_back(tmp_path: Pa
         assert replaced.recovery
         assert replaced.digest == first.digest
         assert grown.startswith(parent.read_bytes())
+
+
+async def test_a_restore_that_is_cancelled_changes_nothing(tmp_path: Path) -> None:
+    """A cancel in the middle of the sending leaves the sandbox's old files, nothing staged, and the host as it was."""
+    host = Host(tmp_path, IN_BUCKETS, lines(count=200_000))
+    write_transcript(host.placed, b'{"cwd":"/newer"}\n')
+    before = files_below(host.home), files_below(host.placed)
+    record = await host.locate()
+    async with sandbox_of(host.other) as sandbox:
+        begun = asyncio.Event()
+        context = replace(host.context, sandbox=sandbox, progress=lambda _: begun.set())
+        restoring = asyncio.create_task(host.store.restore(record, context))
+        await begun.wait()
+        restoring.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await restoring
+    assert (files_below(host.home), files_below(host.placed)) == before
+    assert list((host.other / "home/.mycli").glob(".outpost*")) == []
 
 
 def test_destinations(tmp_path: Path) -> None:
