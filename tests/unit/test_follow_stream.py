@@ -35,11 +35,13 @@ class Client:
     """The other end: what it was sent, and when."""
 
     def __init__(self) -> None:
+        self.sent_count = 0
         self._sent: asyncio.Queue[tuple[float, transcript_pb2.FollowResponse]] = asyncio.Queue()
 
     async def write(self, message: bytes) -> None:
         """Take a message."""
         now = asyncio.get_running_loop().time()
+        self.sent_count += 1
         self._sent.put_nowait((now, transcript_pb2.FollowResponse.FromString(message)))
 
     async def next(self) -> tuple[str, Any]:
@@ -207,14 +209,16 @@ async def test_the_end_of_the_daemon_ends_the_stream(
     """At once, wherever it waits, and one that comes later as well."""
     monkeypatch.setattr(follow_module, "LOOK_SECONDS", 1e9)
     wakeups = Wakeups()
-    paces = {"interval_seconds": interval_seconds, "beat_seconds": 0.1}
+    paces = {"interval_seconds": interval_seconds, "beat_seconds": 0.5}
     async with streaming(roots, home, wakeups, **paces) as (client, task):
         # By the beat it waits for the interval to end, or for something to happen.
         assert [(await client.next())[0] for _ in range(3)] == ["begin", "data", "beat"]
+        sent_count = client.sent_count
         wakeups.end()
         async with asyncio.timeout(HANG_SECONDS):
             with pytest.raises(UnavailableError, match="unreachable"):
                 await task
+        assert client.sent_count == sent_count  # no beat was waited for
     async with streaming(roots, home, wakeups) as (_, task), asyncio.timeout(HANG_SECONDS):
         with pytest.raises(UnavailableError, match="unreachable"):
             await task
