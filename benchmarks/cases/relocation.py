@@ -25,18 +25,6 @@ _LIMIT = f"{_MIN_MIB_PER_SECOND} MiB/s"
 _SEED = 20_250_101
 _TEXTS = ['"quoted"', "\\n", "\t", "\n", "\n\n", "", "/home/dev/demo-app/src/main.py", "é", "→", "42"]
 _WORDS = [*str(__doc__).split(), *_TEXTS]
-    *str(__doc__).split(),
-    '"quoted"',
-    "\\n",
-    "\t",
-    "\n",
-    "\n\n",
-    "",
-    "/home/dev/demo-app/src/main.py",
-    "é",
-    "→",
-    "42",
-]
 
 
 @dataclass(frozen=True)
