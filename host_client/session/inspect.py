@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from host_client.session.line import BYTE_ORDER_MARK, find_directories, is_json, read_directory, read_string
+from host_client.session.line import BYTE_ORDER_MARK, find_directories, is_json, read_string
 from host_client.session.line_block import LineBlocks
 from host_client.session.line_file import LineFile
 from host_client.session.line_header import read_headers
@@ -166,10 +166,10 @@ class _Look:
             self._at_header(header)
         for _, start in find_directories(line):
             self._count(self._directories, [read_string(line, start)])
-            if self._origin is None:
-                self._origin = read_directory(line)
 
     def _at_header(self, header: Header) -> None:
+        if self._origin is None:
+            self._origin = header.directory
         self._count(self._types, [header.kind])
         self._count(self._session_ids, header.session_ids)
         if self._is_paginated and not header.has_ordinal:

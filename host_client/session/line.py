@@ -116,16 +116,6 @@ def read_string(line: bytes | bytearray, at: int | None) -> str | None:
     return decode_string(line[at : _Walk(line).string(at)])
 
 
-def read_directory(line: bytes | bytearray) -> str | None:
-    """Return the working directory that a line names: `cwd` of its first value that has one, else `payload.cwd`."""
-    for value in read_values(line):
-        for members in (value.top, value.payload):
-            directory = read_string(line, members.get(b"cwd"))
-            if directory is not None:
-                return directory
-    return None
-
-
 def has_escaped_key(block: bytes | bytearray) -> bool:
     """Tell whether there may be a member `cwd` whose name is spelled with escapes."""
     return any(stringzilla.find(block, key) >= 0 for key in _ESCAPED_KEYS)

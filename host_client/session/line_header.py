@@ -27,6 +27,7 @@ class Header(NamedTuple):
     Attributes:
         kind: `type`, or `type/payload.type`.
         session_ids: `sessionId`, and ids of a Codex session and of the root of its threads.
+        directory: `cwd`, or else `payload.cwd`.
         uuid: Name of the record.
         parent: Name of the one it follows.
         has_ordinal: Whether it has a number in its rollout.
@@ -35,6 +36,7 @@ class Header(NamedTuple):
 
     kind: str | None
     session_ids: tuple[str, ...]
+    directory: str | None
     uuid: str | None
     parent: str | None
     has_ordinal: bool
@@ -43,6 +45,7 @@ class Header(NamedTuple):
 
 class _Top(msgspec.Struct):
     type: msgspec.Raw = _NONE
+    cwd: msgspec.Raw = _NONE
     sessionId: msgspec.Raw = _NONE  # noqa: N815 - a name of the format
     uuid: msgspec.Raw = _NONE
     parentUuid: msgspec.Raw = _NONE  # noqa: N815 - a name of the format
@@ -52,6 +55,7 @@ class _Top(msgspec.Struct):
 
 class _Payload(msgspec.Struct):
     type: msgspec.Raw = _NONE
+    cwd: msgspec.Raw = _NONE
     id: msgspec.Raw = _NONE
     session_id: msgspec.Raw = _NONE
     history_mode: msgspec.Raw = _NONE
@@ -99,6 +103,7 @@ def _header(top: Mapping[str, str | None], payload: Mapping[str, str | None]) ->
     return Header(
         f"{kind}/{inner}" if kind and inner else kind,
         tuple(dict.fromkeys(found for found in session_ids if found)),
+        top.get("cwd") if top.get("cwd") is not None else payload.get("cwd"),
         top.get("uuid"),
         top.get("parentUuid"),
         "ordinal" in top,

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from host_client.session.failure import host_failures
-from host_client.session.line import find_directories, read_directory
+from host_client.session.line import find_directories
 from host_client.session.line_block import LineBlocks, part
+from host_client.session.line_header import read_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,9 +30,9 @@ def find_origin(block: bytes | bytearray) -> str | None:
             continue  # the line of the one before, which names none
         start = block.rfind(b"\n", 0, found.start) + 1
         end = block.find(b"\n", found.end) + 1 or len(block)
-        directory = read_directory(part(block, start, end))
-        if directory is not None:
-            return directory
+        for header in read_headers(part(block, start, end)):
+            if header.directory is not None:
+                return header.directory
     return None
 
 

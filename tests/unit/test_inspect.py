@@ -12,9 +12,8 @@ from host_client.errors import SessionError, WorkspaceError
 from host_client.session import inspect as module
 from host_client.session.compression import compressed
 from host_client.session.inspect import TranscriptFinding, inspect_transcript
-from host_client.session.line_header import Header, read_headers
 from host_client.session.relocate import Relocator
-from support.transcript_text import LINES, TRANSCRIPTS, values_of
+from support.transcript_text import TRANSCRIPTS, values_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -147,23 +146,3 @@ def test_it_agrees_with_the_relocator(tmp_path_factory: pytest.TempPathFactory, 
     assert found.lines_count == len(lines)
     bad = sum(values_of(line) is None for line in lines)
     assert bad == torn + sum(found.finding_counts.get(word, 0) for word in ("invalid_json", "blank_line"))
-
-
-@given(line=LINES)
-def test_both_ways_to_read_a_header_agree(line: bytes) -> None:
-    """A line that the fast parser refuses for one value reads as it would without that value."""
-    values = values_of(line)
-    headers = read_headers(line)
-    assert len(headers) == len(values or ())
-    if values and len(values) == 1 and isinstance(values[0], dict) and values[0] and line.startswith(b"{"):
-        assert read_headers(b'{"surrogate":"\\ud800",' + line[1:]) == headers
-
-
-def test_a_header_is_found_in_any_spelling() -> None:
-    """Escaped names, equal names and several values are read as a parser reads them."""
-    assert read_headers(
-        b'{"\\u0074ype":"a","type":"b","payload":{"type":"c"},"payload":{}}{"payload":{"type":"d"}}'
-    ) == [
-        Header("b", (), None, None, has_ordinal=False, is_paginated=False),
-        Header(None, (), None, None, has_ordinal=False, is_paginated=False),
-    ]

@@ -15,10 +15,9 @@ from host_client.session.line import (
     encode_string,
     find_directories,
     is_json,
-    read_directory,
     read_values,
 )
-from support.transcript_text import LINES, directory_of, values_of
+from support.transcript_text import LINES, values_of
 
 
 @settings(max_examples=150)
@@ -29,13 +28,6 @@ def test_a_line_is_json_when_a_parser_takes_it(line: bytes) -> None:
     assert is_json(line) == (expected is not None)
     found = [values_of(line[value.span.start : value.span.end]) for value in read_values(line)]
     assert repr(found) == repr([[value] for value in expected or []])  # not a number equals nothing, but reads alike
-
-
-@settings(max_examples=150)
-@given(line=LINES)
-def test_the_directory_is_that_of_the_parsed_line(line: bytes) -> None:
-    """The last of equal names counts, the top of a value before its payload, an earlier value before a later one."""
-    assert read_directory(line) == directory_of(line)
 
 
 @given(lines=st.lists(LINES.map(lambda line: line.replace(b"\n", b"")), min_size=1))
