@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from host_client.errors import ConfigurationError, LimitError, SessionError, printable
 from host_client.sandbox import reply
-from host_client.sandbox.capture import held_files
+from host_client.sandbox.capture import MAX_HELD_BYTES
 from host_client.sandbox.request import expressible
 from sandbox_api.framing import PayloadCheck
-from sandbox_api.manifest import Entry
+from sandbox_api.manifest import DIGEST_BYTES
 from sandbox_api.v1 import transcript_pb2
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 MAX_INTERVAL_SECONDS = 60.0
 
+_MAX_HELD_FRAME_BYTES = 32
+_MAX_PART_BYTES = DIGEST_BYTES + 10
+"""What a part takes in a request: its digest, and a size."""
+
 
 @dataclass(frozen=True, slots=True)
 class FollowHeld:
@@ -33,13 +37,17 @@ class FollowHeld:
 
     Attributes:
         path: Below the home.
-        size: In bytes.
-        sha256: SHA-256 of these bytes.
+        parts: Sizes in bytes and SHA-256 of the parts that they came in: at first, and then between the offset of each
+            beginning and a mark.
     """
 
     path: PurePosixPath
-    size: int
-    sha256: bytes
+    parts: Sequence[tuple[int, bytes]]
+
+    @property
+    def size(self) -> int:
+        """How much it is, in bytes."""
+        return sum(size for size, _ in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,7 @@ class FollowMark:
     Attributes:
         number: The file.
         size: Bytes of it so far, the held ones included.
-        sha256: SHA-256 of all of these, as the daemon says: whoever has the bytes compares it.
+        sha256: SHA-256 of those that came since the file began, as the daemon says: whoever has them compares it.
     """
 
     number: int
@@ -111,17 +119,32 @@ def follow_request(
     """
     if not 0 < interval_seconds <= MAX_INTERVAL_SECONDS:
         raise ConfigurationError("invalid_argument", f"files cannot be told every {interval_seconds} seconds")
-    named = held_files(Entry(os.fsencode(item.path), item.size, item.sha256) for item in held)
+    named = _named(held)
     with expressible():
         request = transcript_pb2.FollowRequest(
             home=os.fsencode(home), interval_milliseconds=max(1, round(interval_seconds * 1000))
         )
-        for entry in named.values():
-            request.held.add(path=entry.path, size=entry.size, sha256=entry.sha256)
-        for item in patterns:
-            directory = os.fsencode(item.directory) if item.directory.parts else b""  # "": the home itself
-            request.patterns.add(directory=directory, pattern=item.pattern, whole_lines=item.whole_lines)
-    return request, Following({path: entry.size for path, entry in named.items()}, patterns)
+        for path, item in named.items():
+            sizes = [size for size, _ in item.parts]
+            sha256 = b"".join(sha256 for _, sha256 in item.parts)
+            request.held.add(path=path, size=item.size, sha256=sha256, prefix_sizes=sizes if len(sizes) > 1 else ())
+        for followed in patterns:
+            directory = os.fsencode(followed.directory) if followed.directory.parts else b""  # "": the home itself
+            request.patterns.add(directory=directory, pattern=followed.pattern, whole_lines=followed.whole_lines)
+    return request, Following({path: item.size for path, item in named.items()}, patterns)
+
+
+def _named(held: Sequence[FollowHeld]) -> dict[bytes, FollowHeld]:
+    """Return the files to name: the largest, as many as a request takes."""
+    chosen: dict[bytes, FollowHeld] = {}
+    left_bytes = MAX_HELD_BYTES
+    for item in sorted((item for item in held if item.parts), key=lambda item: item.size, reverse=True):
+        path = os.fsencode(item.path)
+        left_bytes -= len(path) + _MAX_HELD_FRAME_BYTES + len(item.parts) * _MAX_PART_BYTES
+        if left_bytes < 0:
+            break
+        chosen[path] = item
+    return chosen
 
 
 @dataclass(slots=True)

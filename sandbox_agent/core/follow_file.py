@@ -27,10 +27,14 @@ _SCAN_BYTES = 64 << 10
 
 
 class Held(NamedTuple):
-    """What the client holds of a file: the number of its first bytes, and their SHA-256."""
+    """What the client holds of a file: sizes and SHA-256 of its first parts, in their order."""
 
-    size: int
-    sha256: bytes
+    parts: tuple[tuple[int, bytes], ...]
+
+    @property
+    def size(self) -> int:
+        """How much that is, in bytes."""
+        return sum(size for size, _ in self.parts)
 
 
 class Begin(NamedTuple):
@@ -42,7 +46,7 @@ class Begin(NamedTuple):
 
 
 class Data(NamedTuple):
-    """The next bytes of a file. The last ones of a batch carry the SHA-256 of the file up to their end."""
+    """The next bytes of a file. The last ones of a batch carry the SHA-256 of all since its beginning."""
 
     number: int
     offset: int
@@ -51,7 +55,7 @@ class Data(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """All of a file as of now was sent, and no data was there to carry that."""
+    """All of a file as of now was sent, and no data was there to carry that; the digest is of what was sent."""
 
     number: int
     size: int
@@ -131,6 +135,13 @@ class FollowFile:
             os.close(fd)
         return True
 
+    def _begin(self, number: int) -> None:
+        self._number = number
+        self._digest = hashlib.sha256()
+        self._sent_bytes = 0
+        self._tail = b""
+        self._scanned_bytes = 0
+
     def _advance(self, fd: int, size: int) -> Generator[Part | None, None, None]:
         is_new = not self._number or not self._has_tail(fd)
         if is_new:
@@ -158,22 +169,19 @@ class FollowFile:
         held, self._held = self._held, None
         self._begin(self._next_number())
         if held and held.size <= size:
-            while self._sent_bytes < held.size:
-                data = os.pread(fd, min(CHUNK_BYTES, held.size - self._sent_bytes), self._sent_bytes)
-                if not data:
+            for part_bytes, sha256 in held.parts:
+                end = self._sent_bytes + part_bytes
+                while self._sent_bytes < end:
+                    data = os.pread(fd, min(CHUNK_BYTES, end - self._sent_bytes), self._sent_bytes)
+                    if not data:
+                        break
+                    self._note(data)
+                    yield None
+                if self._sent_bytes != end or self._digest.digest() != sha256:
+                    self._begin(self._number)
                     break
-                self._note(data)
-                yield None
-            if self._sent_bytes != held.size or self._digest.digest() != held.sha256:
-                self._begin(self._number)
+                self._digest = hashlib.sha256()
         yield Begin(self._number, self._path, self._sent_bytes)
-
-    def _begin(self, number: int) -> None:
-        self._number = number
-        self._digest = hashlib.sha256()
-        self._sent_bytes = 0
-        self._tail = b""
-        self._scanned_bytes = 0
 
     def _note(self, data: bytes) -> None:
         self._digest.update(data)

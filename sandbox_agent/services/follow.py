@@ -200,9 +200,12 @@ def unpack_follow(request: transcript_pb2.FollowRequest) -> tuple[list[Pattern],
         patterns.append(Pattern(item.directory, name_matcher(item.pattern), item.whole_lines))
     held = {}
     for file in request.held:
-        if path_problem(file.path) or len(file.sha256) != DIGEST_BYTES:
+        sizes = file.prefix_sizes or (file.size,)
+        is_whole = len(file.sha256) == DIGEST_BYTES * len(sizes) and sum(sizes) == file.size
+        if path_problem(file.path) or not is_whole:
             raise ConfigurationError("invalid_argument", "a file the client says it holds has no usable path or digest")
-        held[file.path] = Held(file.size, file.sha256)
+        digests = (file.sha256[at : at + DIGEST_BYTES] for at in range(0, len(file.sha256), DIGEST_BYTES))
+        held[file.path] = Held(tuple(zip(sizes, digests, strict=True)))
     interval_seconds = request.interval_milliseconds / 1000 or _INTERVAL_SECONDS
     if interval_seconds > _MAX_INTERVAL_SECONDS:
         raise ConfigurationError("invalid_argument", f"files cannot be told every {interval_seconds} seconds")

@@ -201,13 +201,14 @@ async def test_files_are_followed_while_they_grow(daemon: RunningDaemon) -> None
     (home / "p").mkdir(parents=True)
     main = home / "p" / "S1.jsonl"
     main.write_bytes(b"one\ntwo\nhal")
-    held = FollowHeld(PurePosixPath("p/S1.jsonl"), 4, hashlib.sha256(b"one\n").digest())
+    held = FollowHeld(PurePosixPath("p/S1.jsonl"), [(4, hashlib.sha256(b"one\n").digest())])
     patterns = [
         FollowPattern(PurePosixPath("p"), "*.jsonl", whole_lines=True),
         FollowPattern(PurePosixPath("tasks/S1"), "*", whole_lines=False),
     ]
     arrived = {PurePosixPath("p/S1.jsonl"): bytearray(b"one\n")}
     paths: dict[int, PurePosixPath] = {}
+    offsets: dict[int, int] = {}
     async with asyncio.timeout(30), connect(daemon.target) as sandbox:
         parts = sandbox.transcripts.follow(PurePosixPath(home), held=[held], patterns=patterns, interval_seconds=0.05)
         async with aclosing(parts):
@@ -215,13 +216,14 @@ async def test_files_are_followed_while_they_grow(daemon: RunningDaemon) -> None
             async def until_mark(path: str, content: bytes) -> None:
                 async for part in parts:
                     if isinstance(part, FollowBegin):
-                        paths[part.number] = part.path
+                        paths[part.number], offsets[part.number] = part.path, part.offset
                         del arrived.setdefault(part.path, bytearray())[part.offset :]
                     elif isinstance(part, FollowData):
                         arrived[paths[part.number]] += part.data
                     else:
                         so_far = arrived[paths[part.number]]
-                        assert (part.size, part.sha256) == (len(so_far), hashlib.sha256(so_far).digest())
+                        sent = so_far[offsets[part.number] :]
+                        assert (part.size, part.sha256) == (len(so_far), hashlib.sha256(sent).digest())
                         if paths[part.number] == PurePosixPath(path) and so_far == content:
                             return
 

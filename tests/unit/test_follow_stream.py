@@ -14,6 +14,7 @@ import pytest
 from sandbox_agent.core import follow as follow_module
 from sandbox_agent.core import syscall
 from sandbox_agent.core.follow import Follow
+from sandbox_agent.core.follow_file import Held
 from sandbox_agent.core.paths import Roots
 from sandbox_agent.services import follow as service
 from sandbox_agent.services.follow import FollowStream, Wakeups, unpack_follow
@@ -253,7 +254,7 @@ def test_requests_are_checked() -> None:
         )
     )
     assert [(item.directory, item.whole_lines) for item in patterns] == [(b"p", True), (b"", False)]
-    assert (held, interval_seconds) == ({b"p/a": (3, bytes(32))}, 0.25)
+    assert (held, interval_seconds) == ({b"p/a": Held(((3, bytes(32)),))}, 0.25)
     wrong = [
         transcript_pb2.FollowRequest(),
         transcript_pb2.FollowRequest(patterns=[good] * 65),
@@ -262,6 +263,12 @@ def test_requests_are_checked() -> None:
         transcript_pb2.FollowRequest(patterns=[good], interval_milliseconds=60_001),
         transcript_pb2.FollowRequest(patterns=[good], held=[{"path": b"/p", "sha256": bytes(32)}]),
         transcript_pb2.FollowRequest(patterns=[good], held=[{"path": b"p", "sha256": bytes(31)}]),
+        transcript_pb2.FollowRequest(
+            patterns=[good], held=[{"path": b"p", "size": 3, "sha256": bytes(64), "prefix_sizes": [1, 1]}]
+        ),
+        transcript_pb2.FollowRequest(
+            patterns=[good], held=[{"path": b"p", "size": 2, "sha256": bytes(32), "prefix_sizes": [1, 1]}]
+        ),
     ]
     for request in wrong:
         with pytest.raises(ConfigurationError, match="invalid_argument"):

@@ -195,15 +195,21 @@ def test_content_arrives_whole(content: bytes, cuts: list[int], held: int) -> No
 
 def test_request_says_what_is_wanted() -> None:
     """Home, patterns, what is held, and the interval in milliseconds, of which there is at least one."""
-    held = [FollowHeld(PurePosixPath("projects/p/S1.jsonl"), 7, SHA256)]
-    [*PATTERNS, FollowPattern(PurePosixPath(), "x", whole_lines=True)]
+    held = [
+        FollowHeld(PurePosixPath("projects/p/S1.jsonl"), [(7, SHA256)]),
+        FollowHeld(PurePosixPath("tasks/S1/1.json"), [(2, SHA256), (3, bytes(32))]),
+        FollowHeld(PurePosixPath("tasks/S1/2.json"), []),
+    ]
     for seconds, milliseconds in ((0.25, 250), (60, 60_000), (1e-9, 1)):
         request, _ = follow_request(
             HOME, held, [*PATTERNS, FollowPattern(PurePosixPath(), "x", whole_lines=True)], seconds
         )
         assert request.home == b"/home/agent/.claude"
         assert request.interval_milliseconds == milliseconds
-        assert [(item.path, item.size, item.sha256) for item in request.held] == [(MAIN, 7, SHA256)]
+        assert [(item.path, item.size, item.sha256, list(item.prefix_sizes)) for item in request.held] == [
+            (MAIN, 7, SHA256, []),
+            (TASK, 5, SHA256 + bytes(32), [2, 3]),
+        ]
         assert [(item.directory, item.pattern, item.whole_lines) for item in request.patterns] == [
             (b"projects/p", "S1*.jsonl", True),
             (b"tasks", "*", False),
@@ -221,10 +227,15 @@ def test_impossible_interval_is_refused(seconds: float) -> None:
 
 def test_request_stays_below_the_largest_message() -> None:
     """Of more held files than a request can name the largest are named, and the others may begin at 0 only."""
-    held = [FollowHeld(PurePosixPath(f"tasks/{'x' * 200}/{number}"), number, SHA256) for number in range(30_000)]
+    name = "x" * 200
+    held = [FollowHeld(PurePosixPath(f"tasks/{name}/{number}"), [(number, SHA256)]) for number in range(30_000)]
     request, checks = follow_request(HOME, held, PATTERNS, 1)
     assert MAX_HELD_BYTES / 2 < len(request.SerializeToString()) < MAX_MESSAGE_BYTES
     assert min(item.size for item in request.held) == 30_000 - len(request.held)
     with pytest.raises(SessionError):
-        checks.accept(begin(1, f"tasks/{'x' * 200}/5".encode(), 5))
-    assert checks.accept(begin(1, f"tasks/{'x' * 200}/29999".encode(), 29_999))
+        checks.accept(begin(1, f"tasks/{name}/5".encode(), 5))
+    assert checks.accept(begin(1, f"tasks/{name}/29999".encode(), 29_999))
+    parts = [(1, SHA256)] * 4096
+    held = [FollowHeld(PurePosixPath(f"tasks/{number}"), parts) for number in range(40)]
+    request, _ = follow_request(HOME, held, PATTERNS, 1)
+    assert MAX_HELD_BYTES / 2 < len(request.SerializeToString()) < MAX_MESSAGE_BYTES

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from sandbox_api.v1 import payload_pb2 as sandbox__api_dot_v1_dot_payload__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fsandbox_api/v1/transcript.proto\x12\x0esandbox_api.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1csandbox_api/v1/payload.proto\"@\n\x08LockSign\x12\x11\n\tdirectory\x18\x01 \x01(\x0c\x12\x0f\n\x07pattern\x18\x02 \x01(\t\x12\x10\n\x08\x63ontains\x18\x03 \x01(\x0c\"\x95\x02\n\x18TranscriptRestoreRequest\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32\'.sandbox_api.v1.TranscriptRestoreHeaderH\x00\x12&\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x15.sandbox_api.v1.ChunkH\x00\x12*\n\x07trailer\x18\x03 \x01(\x0b\x32\x17.sandbox_api.v1.TrailerH\x00\x12.\n\x04\x66ile\x18\x04 \x01(\x0b\x32\x1e.sandbox_api.v1.TranscriptFileH\x00\x12\x32\n\x06\x63ommit\x18\x05 \x01(\x0b\x32 .sandbox_api.v1.TranscriptCommitH\x00\x42\x06\n\x04part\"\xe9\x01\n\x17TranscriptRestoreHeader\x12\x0c\n\x04home\x18\x01 \x01(\x0c\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\x12.\n\ndurability\x18\x04 \x01(\x0e\x32\x1a.sandbox_api.v1.Durability\x12$\n\x05owner\x18\x05 \x01(\x0b\x32\x15.sandbox_api.v1.Owner\x12\r\n\x05\x66orce\x18\x06 \x01(\x08\x12\'\n\x05locks\x18\x07 \x03(\x0b\x32\x18.sandbox_api.v1.LockSign\x12\x16\n\x0e\x65xpected_bytes\x18\x08 \x01(\x04\"B\n\x0eTranscriptFile\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x0c\n\x04mode\x18\x02 \x01(\r\x12\x14\n\x0c\x61ppend_lines\x18\x03 \x01(\x08\"<\n\x10TranscriptCommit\x12\x13\n\x0b\x66iles_count\x18\x01 \x01(\x04\x12\x13\n\x0b\x62ytes_count\x18\x02 \x01(\x04\"a\n\x19TranscriptRestoreResponse\x12\x11\n\tunchanged\x18\x01 \x01(\x08\x12\x10\n\x08recovery\x18\x02 \x01(\t\x12\x10\n\x08replaced\x18\x03 \x03(\x0c\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x04 \x03(\x0c\"\x9b\x01\n\rFollowRequest\x12\x0c\n\x04home\x18\x01 \x01(\x0c\x12*\n\x04held\x18\x02 \x03(\x0b\x32\x1c.sandbox_api.v1.FollowedHeld\x12\x31\n\x08patterns\x18\x03 \x03(\x0b\x32\x1f.sandbox_api.v1.FollowedPattern\x12\x1d\n\x15interval_milliseconds\x18\x04 \x01(\r\":\n\x0c\x46ollowedHeld\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\"J\n\x0f\x46ollowedPattern\x12\x11\n\tdirectory\x18\x01 \x01(\x0c\x12\x0f\n\x07pattern\x18\x02 \x01(\t\x12\x13\n\x0bwhole_lines\x18\x03 \x01(\x08\"\xca\x01\n\x0e\x46ollowResponse\x12,\n\x05\x62\x65gin\x18\x01 \x01(\x0b\x32\x1b.sandbox_api.v1.FollowBeginH\x00\x12*\n\x04\x64\x61ta\x18\x02 \x01(\x0b\x32\x1a.sandbox_api.v1.FollowDataH\x00\x12*\n\x04mark\x18\x03 \x01(\x0b\x32\x1a.sandbox_api.v1.FollowMarkH\x00\x12*\n\x04\x62\x65\x61t\x18\x04 \x01(\x0b\x32\x1a.sandbox_api.v1.FollowBeatH\x00\x42\x06\n\x04part\";\n\x0b\x46ollowBegin\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04path\x18\x02 \x01(\x0c\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"O\n\nFollowData\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x13\n\x0bmark_sha256\x18\x04 \x01(\x0c\":\n\nFollowMark\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\"\x0c\n\nFollowBeat\"K\n\x12\x46indHoldersRequest\x12\x0c\n\x04home\x18\x01 \x01(\x0c\x12\'\n\x05locks\x18\x02 \x03(\x0b\x32\x18.sandbox_api.v1.LockSign\">\n\x13\x46indHoldersResponse\x12\'\n\x07holders\x18\x01 \x03(\x0b\x32\x16.sandbox_api.v1.Holder\"#\n\x06Holder\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x0b\n\x03pid\x18\x02 \x01(\r\"E\n\x19TranscriptRecoveryRequest\x12\x0c\n\x04home\x18\x01 \x01(\x0c\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\"\x86\x01\n\x17TranscriptRecoveryEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12-\n\tset_aside\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x66iles\x18\x04 \x03(\x0c\x12\x13\n\x0b\x66iles_count\x18\x05 \x01(\x04\"\x87\x01\n\x15TranscriptUndoRequest\x12\x0c\n\x04home\x18\x01 \x01(\x0c\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\r\n\x05\x66orce\x18\x05 \x01(\x08\x12\'\n\x05locks\x18\x06 \x03(\x0b\x32\x18.sandbox_api.v1.LockSign\"M\n\x16TranscriptUndoResponse\x12\x10\n\x08recovery\x18\x01 \x01(\t\x12\x10\n\x08restored\x18\x02 \x03(\x0c\x12\x0f\n\x07removed\x18\x03 \x03(\x0c\"\xa2\x01\n\x16TranscriptPruneRequest\x12\x0c\n\x04home\x18\x01 \x01(\x0c\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\x12\x17\n\nkeep_count\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x1f\n\x12older_than_seconds\x18\x05 \x01(\x04H\x01\x88\x01\x01\x42\r\n\x0b_keep_countB\x15\n\x13_older_than_seconds\"*\n\x17TranscriptPruneResponse\x12\x0f\n\x07removed\x18\x01 \x03(\t2\xbe\x04\n\x11TranscriptService\x12`\n\x07Restore\x12(.sandbox_api.v1.TranscriptRestoreRequest\x1a).sandbox_api.v1.TranscriptRestoreResponse(\x01\x12I\n\x06\x46ollow\x12\x1d.sandbox_api.v1.FollowRequest\x1a\x1e.sandbox_api.v1.FollowResponse0\x01\x12V\n\x0b\x46indHolders\x12\".sandbox_api.v1.FindHoldersRequest\x1a#.sandbox_api.v1.FindHoldersResponse\x12\x64\n\x0cListRecovery\x12).sandbox_api.v1.TranscriptRecoveryRequest\x1a\'.sandbox_api.v1.TranscriptRecoveryEntry0\x01\x12\\\n\x0bUndoRestore\x12%.sandbox_api.v1.TranscriptUndoRequest\x1a&.sandbox_api.v1.TranscriptUndoResponse\x12`\n\rPruneRecovery\x12&.sandbox_api.v1.TranscriptPruneRequest\x1a\'.sandbox_api.v1.TranscriptPruneResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fsandbox_api/v1/transcript.proto\x12\x0esandbox_api.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1csandbox_api/v1/payload.proto\"@\n\x08LockSign\x12\x11\n\tdirectory\x18\x01 \x01(\x0c\x12\x0f\n\x07pattern\x18\x02 \x01(\t\x12\x10\n\x08\x63ontains\x18\x03 \x01(\x0c\"\x95\x02\n\x18TranscriptRestoreRequest\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32\'.sandbox_api.v1.TranscriptRestoreHeaderH\x00\x12&\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x15.sandbox_api.v1.ChunkH\x00\x12*\n\x07trailer\x18\x03 \x01(\x0b\x32\x17.sandbox_api.v1.TrailerH\x00\x12.\n\x04\x66ile\x18\x04 \x01(\x0b\x32\x1e.sandbox_api.v1.TranscriptFileH\x00\x12\x32\n\x06\x63ommit\x18\x05 \x01(\x0b\x32 .sandbox_api.v1.TranscriptCommitH\x00\x42\x06\n\x04part\"\xe9\x01\n\x17TranscriptRestoreHeader\x12\x0c\n\x04home\x18\x01 \x01(\x0c\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\x12.\n\ndurability\x18\x04 \x01(\x0e\x32\x1a.sandbox_api.v1.Durability\x12$\n\x05owner\x18\x05 \x01(\x0b\x32\x15.sandbox_api.v1.Owner\x12\r\n\x05\x66orce\x18\x06 \x01(\x08\x12\'\n\x05locks\x18\x07 \x03(\x0b\x32\x18.sandbox_api.v1.LockSign\x12\x16\n\x0e\x65xpected_bytes\x18\x08 \x01(\x04\"B\n\x0eTranscriptFile\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x0c\n\x04mode\x18\x02 \x01(\r\x12\x14\n\x0c\x61ppend_lines\x18\x03 \x01(\x08\"<\n\x10TranscriptCommit\x12\x13\n\x0b\x66iles_count\x18\x01 \x01(\x04\x12\x13\n\x0b\x62ytes_count\x18\x02 \x01(\x04\"a\n\x19TranscriptRestoreResponse\x12\x11\n\tunchanged\x18\x01 \x01(\x08\x12\x10\n\x08recovery\x18\x02 \x01(\t\x12\x10\n\x08replaced\x18\x03 \x03(\x0c\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x04 \x03(\x0c\"\x9b\x01\n\rFollowRequest\x12\x0c\n\x04home\x18\x01 \x01(\x0c\x12*\n\x04held\x18\x02 \x03(\x0b\x32\x1c.sandbox_api.v1.FollowedHeld\x12\x31\n\x08patterns\x18\x03 \x03(\x0b\x32\x1f.sandbox_api.v1.FollowedPattern\x12\x1d\n\x15interval_milliseconds\x18\x04 \x01(\r\"P\n\x0c\x46ollowedHeld\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\x12\x14\n\x0cprefix_sizes\x18\x04 \x03(\x04\"J\n\x0f\x46ollowedPattern\x12\x11\n\tdirectory\x18\x01 \x01(\x0c\x12\x0f\n\x07pattern\x18\x02 \x01(\t\x12\x13\n\x0bwhole_lines\x18\x03 \x01(\x08\"\xca\x01\n\x0e\x46ollowResponse\x12,\n\x05\x62\x65gin\x18\x01 \x01(\x0b\x32\x1b.sandbox_api.v1.FollowBeginH\x00\x12*\n\x04\x64\x61ta\x18\x02 \x01(\x0b\x32\x1a.sandbox_api.v1.FollowDataH\x00\x12*\n\x04mark\x18\x03 \x01(\x0b\x32\x1a.sandbox_api.v1.FollowMarkH\x00\x12*\n\x04\x62\x65\x61t\x18\x04 \x01(\x0b\x32\x1a.sandbox_api.v1.FollowBeatH\x00\x42\x06\n\x04part\";\n\x0b\x46ollowBegin\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04path\x18\x02 \x01(\x0c\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"O\n\nFollowData\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x13\n\x0bmark_sha256\x18\x04 \x01(\x0c\":\n\nFollowMark\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\"\x0c\n\nFollowBeat\"K\n\x12\x46indHoldersRequest\x12\x0c\n\x04home\x18\x01 \x01(\x0c\x12\'\n\x05locks\x18\x02 \x03(\x0b\x32\x18.sandbox_api.v1.LockSign\">\n\x13\x46indHoldersResponse\x12\'\n\x07holders\x18\x01 \x03(\x0b\x32\x16.sandbox_api.v1.Holder\"#\n\x06Holder\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x0b\n\x03pid\x18\x02 \x01(\r\"E\n\x19TranscriptRecoveryRequest\x12\x0c\n\x04home\x18\x01 \x01(\x0c\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\"\x86\x01\n\x17TranscriptRecoveryEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12-\n\tset_aside\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x66iles\x18\x04 \x03(\x0c\x12\x13\n\x0b\x66iles_count\x18\x05 \x01(\x04\"\x87\x01\n\x15TranscriptUndoRequest\x12\x0c\n\x04home\x18\x01 \x01(\x0c\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\r\n\x05\x66orce\x18\x05 \x01(\x08\x12\'\n\x05locks\x18\x06 \x03(\x0b\x32\x18.sandbox_api.v1.LockSign\"M\n\x16TranscriptUndoResponse\x12\x10\n\x08recovery\x18\x01 \x01(\t\x12\x10\n\x08restored\x18\x02 \x03(\x0c\x12\x0f\n\x07removed\x18\x03 \x03(\x0c\"\xa2\x01\n\x16TranscriptPruneRequest\x12\x0c\n\x04home\x18\x01 \x01(\x0c\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\x12\x17\n\nkeep_count\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x1f\n\x12older_than_seconds\x18\x05 \x01(\x04H\x01\x88\x01\x01\x42\r\n\x0b_keep_countB\x15\n\x13_older_than_seconds\"*\n\x17TranscriptPruneResponse\x12\x0f\n\x07removed\x18\x01 \x03(\t2\xbe\x04\n\x11TranscriptService\x12`\n\x07Restore\x12(.sandbox_api.v1.TranscriptRestoreRequest\x1a).sandbox_api.v1.TranscriptRestoreResponse(\x01\x12I\n\x06\x46ollow\x12\x1d.sandbox_api.v1.FollowRequest\x1a\x1e.sandbox_api.v1.FollowResponse0\x01\x12V\n\x0b\x46indHolders\x12\".sandbox_api.v1.FindHoldersRequest\x1a#.sandbox_api.v1.FindHoldersResponse\x12\x64\n\x0cListRecovery\x12).sandbox_api.v1.TranscriptRecoveryRequest\x1a\'.sandbox_api.v1.TranscriptRecoveryEntry0\x01\x12\\\n\x0bUndoRestore\x12%.sandbox_api.v1.TranscriptUndoRequest\x1a&.sandbox_api.v1.TranscriptUndoResponse\x12`\n\rPruneRecovery\x12&.sandbox_api.v1.TranscriptPruneRequest\x1a\'.sandbox_api.v1.TranscriptPruneResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,37 +48,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FOLLOWREQUEST']._serialized_start=926
   _globals['_FOLLOWREQUEST']._serialized_end=1081
   _globals['_FOLLOWEDHELD']._serialized_start=1083
-  _globals['_FOLLOWEDHELD']._serialized_end=1141
-  _globals['_FOLLOWEDPATTERN']._serialized_start=1143
-  _globals['_FOLLOWEDPATTERN']._serialized_end=1217
-  _globals['_FOLLOWRESPONSE']._serialized_start=1220
-  _globals['_FOLLOWRESPONSE']._serialized_end=1422
-  _globals['_FOLLOWBEGIN']._serialized_start=1424
-  _globals['_FOLLOWBEGIN']._serialized_end=1483
-  _globals['_FOLLOWDATA']._serialized_start=1485
-  _globals['_FOLLOWDATA']._serialized_end=1564
-  _globals['_FOLLOWMARK']._serialized_start=1566
-  _globals['_FOLLOWMARK']._serialized_end=1624
-  _globals['_FOLLOWBEAT']._serialized_start=1626
-  _globals['_FOLLOWBEAT']._serialized_end=1638
-  _globals['_FINDHOLDERSREQUEST']._serialized_start=1640
-  _globals['_FINDHOLDERSREQUEST']._serialized_end=1715
-  _globals['_FINDHOLDERSRESPONSE']._serialized_start=1717
-  _globals['_FINDHOLDERSRESPONSE']._serialized_end=1779
-  _globals['_HOLDER']._serialized_start=1781
-  _globals['_HOLDER']._serialized_end=1816
-  _globals['_TRANSCRIPTRECOVERYREQUEST']._serialized_start=1818
-  _globals['_TRANSCRIPTRECOVERYREQUEST']._serialized_end=1887
-  _globals['_TRANSCRIPTRECOVERYENTRY']._serialized_start=1890
-  _globals['_TRANSCRIPTRECOVERYENTRY']._serialized_end=2024
-  _globals['_TRANSCRIPTUNDOREQUEST']._serialized_start=2027
-  _globals['_TRANSCRIPTUNDOREQUEST']._serialized_end=2162
-  _globals['_TRANSCRIPTUNDORESPONSE']._serialized_start=2164
-  _globals['_TRANSCRIPTUNDORESPONSE']._serialized_end=2241
-  _globals['_TRANSCRIPTPRUNEREQUEST']._serialized_start=2244
-  _globals['_TRANSCRIPTPRUNEREQUEST']._serialized_end=2406
-  _globals['_TRANSCRIPTPRUNERESPONSE']._serialized_start=2408
-  _globals['_TRANSCRIPTPRUNERESPONSE']._serialized_end=2450
-  _globals['_TRANSCRIPTSERVICE']._serialized_start=2453
-  _globals['_TRANSCRIPTSERVICE']._serialized_end=3027
+  _globals['_FOLLOWEDHELD']._serialized_end=1163
+  _globals['_FOLLOWEDPATTERN']._serialized_start=1165
+  _globals['_FOLLOWEDPATTERN']._serialized_end=1239
+  _globals['_FOLLOWRESPONSE']._serialized_start=1242
+  _globals['_FOLLOWRESPONSE']._serialized_end=1444
+  _globals['_FOLLOWBEGIN']._serialized_start=1446
+  _globals['_FOLLOWBEGIN']._serialized_end=1505
+  _globals['_FOLLOWDATA']._serialized_start=1507
+  _globals['_FOLLOWDATA']._serialized_end=1586
+  _globals['_FOLLOWMARK']._serialized_start=1588
+  _globals['_FOLLOWMARK']._serialized_end=1646
+  _globals['_FOLLOWBEAT']._serialized_start=1648
+  _globals['_FOLLOWBEAT']._serialized_end=1660
+  _globals['_FINDHOLDERSREQUEST']._serialized_start=1662
+  _globals['_FINDHOLDERSREQUEST']._serialized_end=1737
+  _globals['_FINDHOLDERSRESPONSE']._serialized_start=1739
+  _globals['_FINDHOLDERSRESPONSE']._serialized_end=1801
+  _globals['_HOLDER']._serialized_start=1803
+  _globals['_HOLDER']._serialized_end=1838
+  _globals['_TRANSCRIPTRECOVERYREQUEST']._serialized_start=1840
+  _globals['_TRANSCRIPTRECOVERYREQUEST']._serialized_end=1909
+  _globals['_TRANSCRIPTRECOVERYENTRY']._serialized_start=1912
+  _globals['_TRANSCRIPTRECOVERYENTRY']._serialized_end=2046
+  _globals['_TRANSCRIPTUNDOREQUEST']._serialized_start=2049
+  _globals['_TRANSCRIPTUNDOREQUEST']._serialized_end=2184
+  _globals['_TRANSCRIPTUNDORESPONSE']._serialized_start=2186
+  _globals['_TRANSCRIPTUNDORESPONSE']._serialized_end=2263
+  _globals['_TRANSCRIPTPRUNEREQUEST']._serialized_start=2266
+  _globals['_TRANSCRIPTPRUNEREQUEST']._serialized_end=2428
+  _globals['_TRANSCRIPTPRUNERESPONSE']._serialized_start=2430
+  _globals['_TRANSCRIPTPRUNERESPONSE']._serialized_end=2472
+  _globals['_TRANSCRIPTSERVICE']._serialized_start=2475
+  _globals['_TRANSCRIPTSERVICE']._serialized_end=3049
 # @@protoc_insertion_point(module_scope)

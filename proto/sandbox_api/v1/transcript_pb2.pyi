@@ -97,14 +97,16 @@ class FollowRequest(_message.Message):
     def __init__(self, home: _Optional[bytes] = ..., held: _Optional[_Iterable[_Union[FollowedHeld, _Mapping]]] = ..., patterns: _Optional[_Iterable[_Union[FollowedPattern, _Mapping]]] = ..., interval_milliseconds: _Optional[int] = ...) -> None: ...
 
 class FollowedHeld(_message.Message):
-    __slots__ = ("path", "size", "sha256")
+    __slots__ = ("path", "size", "sha256", "prefix_sizes")
     PATH_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_SIZES_FIELD_NUMBER: _ClassVar[int]
     path: bytes
     size: int
     sha256: bytes
-    def __init__(self, path: _Optional[bytes] = ..., size: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
+    prefix_sizes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, path: _Optional[bytes] = ..., size: _Optional[int] = ..., sha256: _Optional[bytes] = ..., prefix_sizes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FollowedPattern(_message.Message):
     __slots__ = ("directory", "pattern", "whole_lines")

@@ -98,7 +98,8 @@ class TranscriptServiceServicer:
 
     def Follow(self, request, context):
         """Sends files as they grow, until the client cancels. First every file as far as the client lacks it, then what is appended, each
-        file's bytes in order. See `FollowResponse`. Errors: workspace/not_found (the home), not_a_file; limit/max_files.
+        file's bytes in order. See `FollowResponse`. When the daemon ends, so does the call. Errors: workspace/not_found (the home);
+        limit/max_files; configuration/invalid_argument; unavailable/unreachable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
