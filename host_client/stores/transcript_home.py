@@ -44,7 +44,7 @@ class HostHome:
         host_path: Absolute path of the home; it need not exist.
         repository: Absolute path with links resolved, as a CLI started there calls it.
         named_repository: Absolute path as the caller named it.
-        anchor: A directory above it, or itself, that may be reached through links.
+        anchor: A directory above it, or itself, that may be reached through links; nothing makes it when it is missing.
         steps: From there to the home; none of them may be a link.
     """
 
@@ -76,6 +76,8 @@ class HostHome:
         host_path = user / root.directory
         if moved.is_absolute():
             anchor, steps, host_path = moved.parent, moved.parts[-1:], moved
+            while not anchor.exists():
+                anchor, steps = anchor.parent, (anchor.name, *steps)
         if host_path.is_symlink():
             if not context.follow_root_link:
                 raise SessionError(
@@ -99,9 +101,6 @@ class HostHome:
             WorkspaceError: `not_found`, `unsafe_path` (a link on the way), `access`.
             LimitError: `disk_full`, `read_only`, `descriptors`.
         """
-        if create:
-            with host_failures(self.anchor):
-                self.anchor.mkdir(mode=0o700, parents=True, exist_ok=True)
         return Folder.open(self.anchor, (*self.steps, *steps), create=create, durable=durable)
 
     def below(self, path: Path, what: str, *, or_home: bool = False) -> PurePosixPath:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
 import shutil
 from contextlib import asynccontextmanager
@@ -366,6 +367,47 @@ async def test_the_conversation_that_a_fork_needs_is_not_taken_back(tmp_path: Pa
         assert replaced.recovery
         assert replaced.digest == first.digest
         assert grown.startswith(parent.read_bytes())
+
+
+async def test_a_capture_and_locate_agree(tmp_path: Path) -> None:
+    """Whatever came, went or grew in the sandbox, the record of a capture is the one that is located and restored."""
+    layout = replace(IN_BUCKETS, ends_with_newline=True)
+    store = TranscriptConversations(layout)
+    folder = tmp_path / "a/home/.mycli/sessions/workspace"
+    path = write_transcript(folder)
+    (tmp_path / "kept").mkdir()
+    context = ConversationContext(conversation_home=tmp_path / "kept")
+
+    def nothing() -> None:
+        """Leave all as it is."""
+
+    def grow() -> None:
+        path.write_bytes(path.read_bytes() + lines()[:-1])
+
+    def add_child() -> None:
+        (folder / ID / "subagents/agent-y.jsonl").write_bytes(lines())
+
+    def lose_child() -> None:
+        (folder / CHILD).unlink()
+
+    def begin_anew() -> None:
+        path.write_bytes(lines(count=1))
+
+    async with sandbox_of(tmp_path / "a") as source, sandbox_of(tmp_path / "b") as target:
+        for change in (nothing, grow, add_child, lose_child, begin_anew):
+            change()
+            captured = await store.capture(ID, replace(context, sandbox=source))
+            located = await store.locate(ID, context)
+            assert (located.digest, located.files_count, located.bytes_count, located.source) == (
+                captured.digest,
+                captured.files_count,
+                captured.bytes_count,
+                captured.source,
+            ), change
+            await store.restore(captured, replace(context, sandbox=target))
+            placed = (tmp_path / f"b/home/.mycli/sessions/workspace/{ID}.jsonl").read_bytes()
+            moved = path.read_bytes().replace(b'"/old"', json.dumps(str(tmp_path / "b/workspace")).encode())
+            assert placed.removesuffix(b"\n") == moved.removesuffix(b"\n"), change
 
 
 async def test_a_restore_that_is_cancelled_changes_nothing(tmp_path: Path) -> None:

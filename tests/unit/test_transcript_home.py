@@ -33,6 +33,20 @@ def test_the_variable_of_our_own_environment_wins(tmp_path: Path, monkeypatch: p
     assert HostHome.of(IN_BUCKETS, context).host_path == tmp_path / "user/.mycli"
 
 
+def test_a_home_is_made_but_not_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a variable names is made with all that leads there; the user's own home must be there."""
+    monkeypatch.setenv("MYCLI_HOME", str(tmp_path / "x/y/z"))
+    context = ConversationContext(repository=tmp_path)
+    with HostHome.of(IN_BUCKETS, context).open(("sessions",), create=True) as folder:
+        assert folder.host_path == tmp_path / "x/y/z/sessions"
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o700
+    monkeypatch.delenv("MYCLI_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    with pytest.raises(WorkspaceError) as caught:
+        HostHome.of(IN_BUCKETS, context).open(create=True)
+    assert caught.value.reason == "not_found"
+
+
 def test_a_conversation_home_stands_for_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With it no variable counts, and alone it is the repository, too."""
     monkeypatch.setenv("MYCLI_HOME", str(tmp_path / "moved"))
