@@ -53,10 +53,12 @@ class Held:
             LimitError: `disk_full`.
         """
         with host_failures(Path(tempfile.gettempdir())):
+            if len(block) > _MAX_MEMORY_BYTES:
+                self._file.rollover()  # or else a very long line would be in memory twice before it goes to the file
             self._file.write(block)
 
     def take(self) -> Iterator[bytes | bytearray]:
-        """Yield what waits, in blocks of whole lines but for the last, and let go of it; a second call has none."""
+        """Yield what waits, in blocks of whole lines, and let go of it; a second call has none."""
         if self._file.closed:
             return
         with self._file as file, host_failures(Path(tempfile.gettempdir())):
@@ -64,5 +66,3 @@ class Held:
             blocks = LineBlocks()
             while data := file.read(_READ_BYTES):
                 yield from blocks.feed(data)
-            if blocks.rest:
-                yield blocks.rest

@@ -109,8 +109,11 @@ class Relocator:
         if rest:
             if not is_json(rest):
                 self.torn_at = self.read_bytes - len(rest)
-            yield from self._take(rest)
+            if self.origin is None and (origin := find_origin(rest)) is not None:
+                self._know(origin)
         yield from self._release()
+        if rest:
+            yield from self._give(rest)
         self._pass(self.read_bytes, self.written_bytes)
 
     def _take(self, block: bytes | bytearray) -> Iterator[bytes]:
@@ -120,7 +123,7 @@ class Relocator:
                 self._held.add(block)
                 return
             self._know(origin)
-            self.line_origin = origin if block.endswith(b"\n") else None
+            self.line_origin = origin
             yield from self._release()
         yield from self._give(block)
 
