@@ -148,7 +148,9 @@ class FileSetReader:
 
 
 def _path(told: object) -> bytes:
-    path = str(told).encode()
+    if not isinstance(told, str):
+        raise TypeError(told)
+    path = told.encode()
     if path_problem(path) or is_reserved(path):
         raise ValueError(told)
     return path

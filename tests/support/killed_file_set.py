@@ -56,12 +56,25 @@ def without_moves_to_recovery(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(syscall, "renameat2", refuse)
 
 
+def _failing_at_the_end(patch: pytest.MonkeyPatch) -> None:
+    """Make what is done fail when all files have been moved, so that they are moved back."""
+    real = syscall.syncfs
+
+    def refuse(fd: int) -> None:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith("/.demo"):  # noqa: PTH115
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(fd)
+
+    patch.setattr(syscall, "syncfs", refuse)
+
+
 DETOURS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "none": lambda _: None,
     "no-exchange": without_exchange,
     "no-flags": without_flags,
     "no-links": _without_links,
     "recovery-elsewhere": without_moves_to_recovery,
+    "failing": _failing_at_the_end,
 }
 
 
@@ -77,14 +90,20 @@ def _undo(home: Path) -> None:
         undo_files(held, place(home), "")
 
 
-def verify(home: Path, *, is_undo: bool = False) -> str:
-    """Sweep as the next start does; return what is wrong then, or nothing."""
+def verify(home: Path, *, is_undo: bool = False, keeps_lines: bool = False) -> str:
+    """Sweep as the next start does; return what is wrong then, or nothing.
+
+    Args:
+        home: The agent home.
+        is_undo: Whether an undo was interrupted.
+        keeps_lines: Whether lines may have been appended though the old files are in place: they are not taken back.
+    """
     with restoring_sandbox(home) as held:
         held.journal.sweep(held.roots)
         held.journal.sweep(held.roots)
         if left := staged(home):
             return f"left {left}"
-        if wrong := _wrong(home, is_undo=is_undo):
+        if wrong := _wrong(home, is_undo=is_undo, keeps_lines=keeps_lines):
             return wrong
         restore_set(held, NEW, lines={SHARED: LINES})
         if conversation(home) != NEW:
@@ -93,7 +112,7 @@ def verify(home: Path, *, is_undo: bool = False) -> str:
         return "" if shared == OTHERS[SHARED] + LINES else f"shared {shared!r}"
 
 
-def _wrong(home: Path, *, is_undo: bool) -> str:
+def _wrong(home: Path, *, is_undo: bool, keeps_lines: bool) -> str:
     found = conversation(home)
     folder = home_of(home) / ".outpost-recovery"
     with restoring_sandbox(home) as held:
@@ -108,7 +127,10 @@ def _wrong(home: Path, *, is_undo: bool) -> str:
     if there != {*names, *(f"{name}.json" for name in names)}:
         return f"recovery has {sorted(there)}"
     shared = home_of(home).joinpath(SHARED).read_bytes()
-    if shared != OTHERS[SHARED] + (LINES if found == NEW or is_undo else b""):
+    is_appended = shared == OTHERS[SHARED] + LINES
+    if not (is_appended or shared == OTHERS[SHARED]) or is_appended < (found == NEW or is_undo):
+        return f"shared {shared!r}"
+    if is_appended > (found == NEW or is_undo or keeps_lines):
         return f"shared {shared!r}"
     return "" if (home_of(home) / "projects/-ws/S2.jsonl").read_bytes() == b"another's" else "another's file changed"
 
@@ -123,10 +145,10 @@ def every(home: Path, action: str, detour: str) -> int:
             once(home)
         is_killed = killed_at(step, (lambda: _undo(home)) if is_undo else (lambda: once(home)), DETOURS[detour])
         before = picture(home)
-        if not is_killed and conversation(home) != (OLD if is_undo else NEW):
-            sys.stdout.write(f"{detour}: it failed without being killed\n")
+        if not is_killed and conversation(home) != (OLD if is_undo != (detour == "failing") else NEW):
+            sys.stdout.write(f"{detour}: without being killed it ended otherwise\n")
             return 1
-        if wrong := verify(home, is_undo=is_undo):
+        if wrong := verify(home, is_undo=is_undo, keeps_lines=detour == "failing"):
             sys.stdout.write(f"{detour}, step {step}: {wrong}\n{sorted(before)}\n")
             return 1
         shutil.rmtree(home)
