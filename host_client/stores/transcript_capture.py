@@ -11,7 +11,7 @@ import time
 import uuid
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,13 +46,40 @@ if TYPE_CHECKING:
     from host_client.session.transcript_placement import Placed
     from host_client.stores.context import ConversationContext
     from host_client.stores.layout import SandboxPlace, TranscriptLayout
+    from host_client.stores.transcript_files import Version
     from host_client.stores.transcript_kept import Kept
+    from host_client.stores.transcript_member import Members
 
 _RECOVERY_STEPS = (".outpost", "recovery")
 
 
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A capture, and what is needed to go on with it.
+
+    Attributes:
+        record: What is told of it.
+        route: From where to where.
+        saved: Its files as they are on the host. It has digests of what came before anything was redacted, which only
+            `save_state` keeps back; None: the conversation need not be moved.
+        members: The files in the sandbox; None with `saved`.
+        versions: What those looked like that are no main transcript, before they were fetched.
+    """
+
+    record: ConversationRecord
+    route: Route
+    saved: SavedConversation | None = None
+    members: Members | None = None
+    versions: Mapping[PurePosixPath, Version] = field(default_factory=dict)
+
+
 async def capture(layout: TranscriptLayout, conversation_id: str, context: ConversationContext) -> ConversationRecord:
     """Copy one conversation out of the sandbox; see `TranscriptConversations.capture`."""
+    return (await captured(layout, conversation_id, context)).record
+
+
+async def captured(layout: TranscriptLayout, conversation_id: str, context: ConversationContext) -> Captured:
+    """Copy one conversation out of the sandbox, and tell what is needed to go on."""
     started_seconds = time.perf_counter()
     if context.redaction is not None:
         context.redaction.check_names([conversation_id])
@@ -68,7 +95,7 @@ async def capture(layout: TranscriptLayout, conversation_id: str, context: Conve
     route = Route(layout, conversation_id, context, place, found.main, home, host_main, in_use=bool(holders))
     told = _Told(route, found, holders, started_seconds)
     if context.connected.is_local and await in_thread(_is_here, home.host_path / host_main, original):
-        return await told.of_here()
+        return Captured(await told.of_here(), route)
     durable = context.is_durable
     async with (
         opened_in_thread(Folder.open, context.base, (*STEPS, layout.format), create=True, durable=durable) as states,
@@ -84,7 +111,8 @@ async def capture(layout: TranscriptLayout, conversation_id: str, context: Conve
             gathering = Gathering(route, staging, None, saved, [notice])
             await gathering.run()
         placed = await in_thread(_place, gathering, states)
-        return await told.of(gathering, placed)
+        record = await told.of(gathering, placed)
+        return Captured(record, route, placed.saved, gathering.members, gathering.versions)
 
 
 async def _find(
@@ -136,10 +164,11 @@ def _is_here(host_path: Path, original: PurePosixPath) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Placing:
-    """What came of the placing: each file by its path in the sandbox, and whether anything was changed."""
+    """What came of the placing: each file by its path in the sandbox, whether anything was changed, and the state."""
 
     files: Mapping[PurePosixPath, Placed]
     is_changed: bool
+    saved: SavedConversation
 
 
 def _place(gathering: Gathering, states: Folder) -> _Placing:
@@ -155,20 +184,28 @@ def _place(gathering: Gathering, states: Folder) -> _Placing:
         return Folder.open(context.base, (*aside, *steps), create=True, durable=context.is_durable)
 
     with (
-        _locked(states),
+        locked(states),
         Placement(open_home, open_recovery, gathering.staging, durable=context.is_durable) as placement,
     ):
         items = [(path, fetched[path]) for path in (one.path for one in gathering.members.all) if path in fetched]
         placed = {path: placement.place(item.placing) for path, item in items if item.placing}
         are_added = [placement.add_lines(item.place, item.lines) for _, item in items if not item.placing]
-        save(states, route.conversation_id, _state(gathering, placed), durable=context.is_durable)
+        saved = _state(gathering, placed)
+        save_state(states, route, saved)
         placement.keep()
-    return _Placing(placed, any(are_added) or any(one.is_changed for one in placed.values()))
+    return _Placing(placed, any(are_added) or any(one.is_changed for one in placed.values()), saved)
+
+
+def save_state(states: Folder, route: Route, saved: SavedConversation) -> None:
+    """Keep a state for the next capture, without digests of what was redacted, since they tell of secrets; blocks."""
+    if route.has_rules:
+        saved = replace(saved, files={path: replace(file, parts=()) for path, file in saved.files.items()})
+    save(states, route.conversation_id, saved, durable=route.context.is_durable)
 
 
 @contextmanager
-def _locked(folder: Folder) -> Iterator[None]:
-    """Keep other captures into the folder from placing at the same time."""
+def locked(folder: Folder) -> Iterator[None]:
+    """Keep others from changing the host's files of the conversations whose states the folder has; blocks."""
     with host_failures(folder.host_path):
         fcntl.flock(folder.fd, fcntl.LOCK_EX)
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from host_client.errors import SessionError, WorkspaceError, printable
 from host_client.session.compression import Decompressor, is_compressed
@@ -10,14 +10,19 @@ from host_client.stores.transcript_home import FIRST_LINE_BYTES
 from host_client.stores.transcript_member import is_own
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
     from pathlib import PurePosixPath
 
-    from host_client.sandbox.file import Files
+    from host_client.sandbox.file import FileInfo, Files
+    from host_client.stores.transcript_member import Members
 
 _HEAD_BYTES = 32 << 10
 """Enough for the first line of most transcripts: that of Codex 0.171.0 has about 20 KiB."""
 _MAX_REMEMBERED_BYTES = 16 << 20
+
+Version: TypeAlias = "tuple[int, datetime] | None"
+"""Size and modification time of a file; None: not known."""
 
 
 class SandboxFiles:
@@ -31,6 +36,7 @@ class SandboxFiles:
 
     Attributes:
         sizes: Sizes in bytes of the files found so far, by path.
+        modified: Their modification times.
         received_bytes: What was read so far.
     """
 
@@ -40,6 +46,7 @@ class SandboxFiles:
         self._first_lines: dict[PurePosixPath, bytes] = {}
         self._remembered_bytes = 0
         self.sizes: dict[PurePosixPath, int] = {}
+        self.modified: dict[PurePosixPath, datetime] = {}
         self.received_bytes = 0
 
     async def find(
@@ -59,18 +66,20 @@ class SandboxFiles:
                 raise SessionError("protocol", f"the daemon found {printable(str(info.path))} where it did not look")
             path = info.path.relative_to(self._home)
             if not is_own(path):
-                self.sizes[path] = info.size
+                self._note(path, info)
                 found.append(path)
         return sorted(found)
 
     async def exists(self, path: PurePosixPath) -> bool:
         """Tell whether a regular file is there; see `ConversationFiles`."""
         try:
-            return (await self._files.stat(self._home / path)).kind == "file"
+            info = await self._files.stat(self._home / path)
         except WorkspaceError as error:
             if error.reason != "not_found":
                 raise
             return False
+        self._note(path, info)
+        return info.kind == "file"
 
     async def first_line(self, path: PurePosixPath) -> bytes:
         """Return the first line; see `ConversationFiles`.
@@ -92,6 +101,19 @@ class SandboxFiles:
             self._first_lines[path] = line
             self._remembered_bytes += len(line)
         return line
+
+    def _note(self, path: PurePosixPath, info: FileInfo) -> None:
+        self.sizes[path] = info.size
+        self.modified[path] = info.modified
+
+
+def versions(named: Members, files: SandboxFiles) -> Mapping[PurePosixPath, Version]:
+    """Return what the files of a conversation beside its main transcript looked like when they were found."""
+
+    def version(path: PurePosixPath) -> Version:
+        return (files.sizes[path], files.modified[path]) if path in files.sizes else None
+
+    return {member.path: version(member.path) for member in named.related}
 
 
 def _unpacked(head: bytes) -> bytes:

@@ -18,7 +18,7 @@ from host_client.session.origin import find_origin
 from host_client.stores.contract import Notice
 from host_client.stores.layout import Conversation, Reference, Related
 from host_client.stores.transcript_fetch import Fetcher, NoTailError
-from host_client.stores.transcript_files import SandboxFiles
+from host_client.stores.transcript_files import SandboxFiles, versions
 from host_client.stores.transcript_kept import effective_limits
 from host_client.stores.transcript_member import Members, members
 from host_client.stores.transcript_order import Order, full_capture, refused
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from host_client.session.transcript_writer import Staging
     from host_client.stores.context import ConversationContext
     from host_client.stores.layout import SandboxPlace, TranscriptLayout
+    from host_client.stores.transcript_files import Version
     from host_client.stores.transcript_home import HostHome
     from host_client.stores.transcript_order import Fetched
 
@@ -132,7 +133,8 @@ class Gathering:
         if route.context.redaction is not None:
             route.context.redaction.check_names(str(member.path) for member in self.members.all)
         self.places = self.members.places(route.host_main)
-        sizes = (self._files.sizes.get(member.path, 0) for member in self.members.related)
+        counted = (member.path for member in self.members.related if member.kind != "lines")
+        sizes = (self._files.sizes.get(path, 0) for path in counted)
         self.tally.expect(files_count=len(self.members.all), bytes_count=sum(sizes))
         self._references = await self._read_references()
         bound = {*self._references, *(reference.path for reference in self._references.values())}
@@ -154,6 +156,11 @@ class Gathering:
     def received_bytes(self) -> int:
         """What the sandbox's files had to send."""
         return self.tally.received_bytes + self._files.received_bytes
+
+    @property
+    def versions(self) -> Mapping[PurePosixPath, Version]:
+        """What the files beside the main transcript looked like before they were fetched."""
+        return versions(self.members, self._files)
 
     def _go_on(self) -> None:
         """Look whether the last capture was from here to there; take note why not, when that is worth telling."""
