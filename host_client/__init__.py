@@ -24,6 +24,7 @@ from host_client.sandbox.progress import Progress
 from host_client.sandbox.sandbox import Sandbox, connect
 from host_client.sandbox.transcript import Holder, TranscriptRecoveryItem, UndoneTranscript
 from host_client.session.inspect import Inspection, TranscriptFinding, inspect_transcript
+from host_client.session.redaction import FunctionRule, LiteralRule, PatternRule, Redaction
 from host_client.session.relocate_file import Relocated, relocate_file
 from host_client.stores.bundle import SessionBundleConversations
 from host_client.stores.context import ConversationContext
@@ -63,22 +64,26 @@ __all__ = [
     "Delivery",
     "FileInfo",
     "Finding",
+    "FunctionRule",
     "Holder",
     "Info",
     "Inspection",
     "LeftOut",
     "LimitError",
     "Limits",
+    "LiteralRule",
     "LockSign",
     "NativeConversationStore",
     "Notice",
     "Offender",
     "OutpostError",
+    "PatternRule",
     "Place",
     "ProcessError",
     "Progress",
     "ReadFile",
     "RecoveryItem",
+    "Redaction",
     "Reference",
     "Related",
     "RelayResult",
