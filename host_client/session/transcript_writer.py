@@ -12,6 +12,8 @@ import os
 import secrets
 from contextlib import suppress
 from itertools import count
+from queue import Queue
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from host_client.session.failure import host_failures
@@ -20,11 +22,14 @@ from host_client.session.output import Output
 from sandbox_api.names import STAGING_PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from hashlib import _Hash
     from types import TracebackType
     from typing import Self
 
 _PREFIX = f"{STAGING_PREFIX}capture-"
+_MAX_PIECES_COUNT = 4
+"""Pieces that wait to be written; the largest have 1 MiB."""
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -195,6 +200,64 @@ class StagedFile:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+class WriteBehind:
+    """Writes in a thread of its own, so that who makes the next piece need not wait. Methods block.
+
+    Use it as a context manager: leaving it ends the thread; what `finish` has not waited for may be lost then.
+
+    Args:
+        write: Takes each piece; runs in that thread.
+    """
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write = write
+        self._pieces: Queue[bytes | None] = Queue(_MAX_PIECES_COUNT)
+        self._failure: BaseException | None = None
+        self._thread = Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def write(self, data: bytes) -> None:
+        """Hand over the next piece; waits while many are not written yet.
+
+        Raises:
+            OutpostError: what writing an earlier piece raised.
+        """
+        if self._failure is not None:
+            raise self._failure
+        self._pieces.put(data)
+
+    def finish(self) -> None:
+        """Wait until everything is written.
+
+        Raises:
+            OutpostError: what writing raised.
+        """
+        self._end()
+        if self._failure is not None:
+            raise self._failure
+
+    def _end(self) -> None:
+        if self._thread.is_alive():
+            self._pieces.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (data := self._pieces.get()) is not None:
+            if self._failure is None:
+                try:
+                    self._write(data)
+                except BaseException as error:  # noqa: BLE001 - raised where the next piece is handed over
+                    self._failure = error
 
 
 def _remove(fd: int, parent_fd: int, name: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from host_client.errors import SessionError, WorkspaceError, printable
-from host_client.sandbox.task import in_thread, task_group
+from host_client.sandbox.task import in_thread, opened_in_thread, task_group
 from host_client.session.compression import is_compressed
 from host_client.session.line_block import LineBlocks
 from host_client.session.line_selection import selected_lines
@@ -21,7 +21,7 @@ from host_client.session.transcript_beginning import Beginning
 from host_client.session.transcript_scan import TranscriptScan
 from host_client.session.transcript_state import MAX_PARTS_COUNT, SavedFile
 from host_client.session.transcript_stream import TranscriptStream
-from host_client.session.transcript_writer import LineDigest
+from host_client.session.transcript_writer import LineDigest, WriteBehind
 from host_client.stores.contract import Notice
 from host_client.stores.transcript_order import Fetched
 
@@ -129,6 +129,7 @@ class Fetcher:
         staged = await in_thread(self._staging.new)
         # What is packed cannot be packed again to the same bytes: when nothing changes, it goes as it came.
         raw = await in_thread(self._staging.new) if packed and redactor is None else None
+        source = LineDigest()
         stream = TranscriptStream(
             self._counted(staged),
             relocator,
@@ -138,17 +139,13 @@ class Fetcher:
             cuts=order.cuts,
             is_compressed=packed,
         )
-        source = LineDigest()
-
-        def take(data: bytes) -> None:
-            if raw is not None:
-                raw.write(data)
-            stream.feed(data)
-
         try:
-            read = await self._read(order, take, source)
-            if packed and read.grew:
-                raise WorkspaceError("changed", f"{printable(str(read.info.path))} grew while it was read")
+            # The steps take more time than the receipt: they run beside it, some pieces behind.
+            async with opened_in_thread(WriteBehind, _tee(raw, stream)) as behind:
+                read = await self._read(order, behind.write, source)
+                if packed and read.grew:
+                    raise WorkspaceError("changed", f"{printable(str(read.info.path))} grew while it was read")
+                await in_thread(behind.finish)
             await in_thread(stream.finish, whole_lines=not packed and (read.grew or self._in_use))
             kept = staged if raw is None or stream.is_changed else raw
             await in_thread(kept.finish, durable=self._durable)
@@ -358,6 +355,17 @@ class Fetcher:
 def _no_more(data: bytes) -> None:
     if data:
         raise _MoreError
+
+
+def _tee(raw: StagedFile | None, stream: TranscriptStream) -> Callable[[bytes], None]:
+    """Return what hands pieces to a stream, and keeps them as they came where that is asked for."""
+
+    def take(data: bytes) -> None:
+        if raw is not None:
+            raw.write(data)
+        stream.feed(data)
+
+    return take
 
 
 def _close(*files: StagedFile | None) -> None:

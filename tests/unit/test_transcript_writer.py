@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from host_client.errors import LimitError
 from host_client.session.folder import Folder
-from host_client.session.transcript_writer import LineDigest, Staging
+from host_client.session.transcript_writer import LineDigest, Staging, WriteBehind
 from support.conversation import files_below
 
 if TYPE_CHECKING:
@@ -110,3 +111,32 @@ def test_full_disk_is_told(tmp_path: Path) -> None:
             file.finish(durable=False)
         file.close()
     assert caught.value.reason == "disk_full"
+
+
+def test_pieces_are_written_in_order_behind() -> None:
+    """All that is handed over is written, in order, before `finish` returns, in a thread that ends."""
+    written: list[bytes] = []
+    before_count = threading.active_count()
+    with WriteBehind(written.append) as behind:
+        for number in range(100):
+            behind.write(b"%d" % number)
+        behind.finish()
+        assert written == [b"%d" % number for number in range(100)]
+    assert threading.active_count() == before_count
+
+
+def test_failure_behind_reaches_who_hands_over() -> None:
+    """What writing raises is raised at a later piece and at the end; nothing waits for a thread that has given up."""
+
+    def fail(_: bytes) -> None:
+        raise LimitError("disk_full", "no space is left")
+
+    def hand_over(behind: WriteBehind) -> None:
+        while True:
+            behind.write(b"x")
+
+    with WriteBehind(fail) as behind:
+        with pytest.raises(LimitError):
+            hand_over(behind)
+        with pytest.raises(LimitError):
+            behind.finish()
