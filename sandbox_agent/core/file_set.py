@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_agent.core import syscall
 from sandbox_agent.core.disk import check_room
-from sandbox_agent.core.file_set_append import append_lines, missing_lines
+from sandbox_agent.core.file_set_append import append_lines, check_plain, missing_lines
 from sandbox_agent.core.file_set_commit import Commit, Planned
 from sandbox_agent.core.file_set_record import FileSetRecord
 from sandbox_agent.core.file_set_staging import FileSetStaging
@@ -235,6 +235,7 @@ class FileSet:
         data = self._staging.read(member)
         try:
             with reading(self._home, member.path) as fd:
+                check_plain(self._home, member.path, fd)
                 if missing_lines(fd, data):
                     return True
         except FileNotFoundError:

@@ -91,7 +91,7 @@ def append_lines(home: Directory, path: bytes, data: bytes, owner: Owner | None,
                     back.add(lambda: os.unlink(name, dir_fd=folder.fd))
                     give(fd, owner)
                     os.fchmod(fd, 0o600)
-                _check_plain(home, path, fd)
+                check_plain(home, path, fd)
                 lacking = missing_lines(fd, data)
                 if lacking:
                     _write_once(fd, lacking, folder.join(name))
@@ -115,7 +115,12 @@ def _open(folder: Directory, name: bytes) -> tuple[int, bool]:
             pass  # somebody else made it in between
 
 
-def _check_plain(home: Directory, path: bytes, fd: int) -> None:
+def check_plain(home: Directory, path: bytes, fd: int) -> None:
+    """Refuse to write into what is no regular file, or also a file by another name.
+
+    Raises:
+        WorkspaceError: `not_a_file`, `unsafe_path`.
+    """
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         raise not_a_file(home.join(path))

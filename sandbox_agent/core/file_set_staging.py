@@ -125,8 +125,8 @@ class FileSetStaging:
         Raises:
             OSError: they cannot be read.
         """
-        with open(self.directory.open(member.path), "rb") as file:
-            return file.read(member.size)
+        with reading(self.directory.directory, member.path) as fd:
+            return os.read(fd, member.size)
 
     def drop(self, member: Member) -> None:
         """Remove what is staged of a file."""

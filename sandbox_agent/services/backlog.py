@@ -52,8 +52,10 @@ class Backlog:
         """
         self._steps.append(step)
         self._size_bytes += size_bytes
-        if self._turn is None or self._turn.done():
-            await self._check()
+        if self._turn is None:
+            self._begin()
+        elif self._turn.done():
+            self._turn.result()
             self._begin()
         elif self._size_bytes >= CHUNK_BYTES or len(self._steps) >= _MAX_STEPS_COUNT:
             await self._turn
@@ -64,22 +66,21 @@ class Backlog:
         Raises:
             Exception: as `add`.
         """
-        while self._turn is not None and not self._turn.done():
+        while self._turn is not None:
             await self._turn
-        await self._check()
-
-    async def _check(self) -> None:
-        if self._turn is not None:
-            await self._turn
+            if self._turn.done():
+                if not self._steps:
+                    return
+                self._begin()
 
     def _begin(self) -> None:
         steps, self._steps, self._size_bytes = self._steps, [], 0
         self._turn = asyncio.wrap_future(self._worker.start(_run, steps))
-        # Called before anybody who waits for the turn goes on.
         self._turn.add_done_callback(self._go_on)
 
     def _go_on(self, turn: asyncio.Future[None]) -> None:
-        if not turn.cancelled() and turn.exception() is None and self._steps:
+        # Called a moment after the turn's end: by then another may have begun.
+        if turn is self._turn and not turn.cancelled() and turn.exception() is None and self._steps:
             self._begin()
 
 

@@ -72,6 +72,33 @@ async def test_adding_waits_when_enough_are_waiting(
             await backlog.finish()
 
 
+async def test_end_of_a_turn_that_nobody_was_told_of(
+    executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn whose end has not begun the next one yet leaves no step behind, and begins none beside another."""
+    ran: list[int] = []
+    go_on = Backlog._go_on
+    monkeypatch.setattr(Backlog, "_go_on", lambda *_: None)
+    release = threading.Event()
+    async with Worker(executor) as worker:
+        with Backlog(worker) as backlog:
+            await backlog.add(lambda: ran.append(1))
+            turn = backlog._turn
+            await backlog.add(lambda: ran.append(2))
+            assert turn is not None
+            await turn
+            await backlog.finish()
+            assert ran == [1, 2]
+            await backlog.add(lambda: release.wait(60))
+            await backlog.add(lambda: ran.append(3))
+            running = backlog._turn
+            go_on(backlog, turn)
+            assert backlog._turn is running
+            release.set()
+            await backlog.finish()
+    assert ran == [1, 2, 3]
+
+
 async def test_failure_ends_it(executor: ThreadPoolExecutor) -> None:
     """What a step raises comes out of what follows; no later step runs."""
     ran: list[int] = []

@@ -387,6 +387,38 @@ def test_holder_whose_process_is_not_known(tmp_path: Path, monkeypatch: pytest.M
         pass
 
 
+def test_failure_after_all_files_were_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are moved back, directories that were made for them go, and so does the recovery folder."""
+    with restoring_sandbox(tmp_path) as held:
+        make_home(tmp_path)
+        before = picture(tmp_path)
+        real = os.fsync
+
+        def fail(fd: int) -> None:
+            if ".outpost-recovery" in os.readlink(f"/proc/self/fd/{fd}") and conversation(tmp_path) == NEW:  # noqa: PTH115
+                raise OSError(5, "injected")
+            real(fd)
+
+        monkeypatch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="injected"):
+            restore_set(held, NEW, full_durability=True)
+        assert picture(tmp_path) == before
+
+
+def test_shared_file_with_another_name(tmp_path: Path) -> None:
+    """A file that may be another's outside is refused before any other is moved."""
+    with restoring_sandbox(tmp_path) as held:
+        home = make_home(tmp_path)
+        (tmp_path / "outside").hardlink_to(home / SHARED)
+        before = picture(tmp_path)
+        inodes = {path: (home / path).stat().st_ctime_ns for path in OLD}
+        with pytest.raises(WorkspaceError) as caught:
+            restore_set(held, NEW, lines={SHARED: LINES})
+        assert caught.value.reason == "unsafe_path"
+        assert picture(tmp_path) == before
+        assert {path: (home / path).stat().st_ctime_ns for path in OLD} == inodes
+
+
 def test_last_file_is_moved_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files take their places in the order in which they were sent: whoever sees the last one sees all."""
     moved = []
