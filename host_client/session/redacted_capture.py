@@ -144,7 +144,7 @@ class RedactedCapture:
         kept = [self._kept[index][0] for index in range(len(self._entries))]
         self._limits.check(bytes_count=sum(entry.size for entry in kept), files_count=len(kept))
         digest = bundle_digest(kept)
-        source = PurePosixPath(self._redaction.redact(str(self._source), Counter(), is_string=False))
+        source = PurePosixPath(self._redaction.redact_path(str(self._source)))
         return RedactedBundle(source, kept, digest, dict(self._counts), self._write(source, kept, digest))
 
     def _write(self, source: PurePosixPath, kept: Sequence[Entry], digest: bytes) -> bool:

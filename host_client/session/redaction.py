@@ -152,6 +152,10 @@ class Redaction:
                 changed = _called(function, changed, counts)
         return self._without_literals(changed, counts) if changed is not text else text
 
+    def redact_path(self, path: str) -> str:
+        """Return a path as it may be told and saved: functions are not asked, and hits are not counted."""
+        return self.redact(path, Counter(), is_string=False)
+
     def check_names(self, names: Iterable[str]) -> None:
         """Refuse names in which a literal or pattern has a hit: they cannot be changed, since files refer to them.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -102,9 +101,7 @@ async def _capture(
 
 def _told(captured: Captured, bundle: RedactedBundle, redaction: Redaction) -> Kept:
     """Tell of what is kept, not of what came."""
-    left_out = [
-        replace(item, path=redaction.redact(item.path, Counter(), is_string=False)) for item in captured.left_out
-    ]
+    left_out = [replace(item, path=redaction.redact_path(item.path)) for item in captured.left_out]
     told = replace(
         captured, source=bundle.source, entries=bundle.entries, digest=bundle.digest, left_out=tuple(left_out)
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import time
 import uuid
-from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -313,7 +312,7 @@ class _Told:
 def _redacted(route: Route, text: str) -> str:
     """Return a path as it may be told and kept."""
     redaction = route.context.redaction
-    return text if redaction is None else redaction.redact(text, Counter(), is_string=False)
+    return text if redaction is None else redaction.redact_path(text)
 
 
 def _shown(path: PurePosixPath) -> str:

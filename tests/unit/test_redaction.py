@@ -159,6 +159,12 @@ def test_a_function_that_fails_tells_no_secret() -> None:
     assert caught.value.__context__ is None
 
 
+def test_a_path_is_redacted_without_functions() -> None:
+    """Literals and patterns hide what they find of a path; a function, which would spoil it, is not asked."""
+    rules = Redaction([KEY, DIGITS, FunctionRule("f", shout)])
+    assert rules.redact_path("/home/hunter2/x7.jsonl") == "/home/[redacted:key]/x[redacted:digits].jsonl"
+
+
 def test_names_are_refused_all_at_once() -> None:
     """Literals and patterns count, functions do not; names are shown redacted."""
     redaction = Redaction([KEY, DIGITS, FunctionRule("f", shout)])
