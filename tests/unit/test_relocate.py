@@ -135,9 +135,26 @@ def test_a_cut_in_a_line_keeps_its_distance_from_the_last_change() -> None:
     relocator = Relocator("/longer", cuts=[0, 7, 9, 11, 12, 18, 19, 26, 200])
     run(relocator, [data])
     assert relocator.cut_positions == {0: 0, 7: 7, 9: 9, 11: 16, 12: 17, 18: 23, 19: 24, 26: 31}
-    relocator = Relocator("/", cuts=[10, 11])
+    relocator = Relocator("/", cuts=[8, 12, 13])
+    run(relocator, [b'{"cwd":"/abc"}\n'])
+    assert relocator.cut_positions == {8: 8, 12: 10, 13: 10}
+
+
+@pytest.mark.parametrize(
+    ("data", "known", "known_for_good"),
+    [
+        (b'{"cwd":"/a"}\n', "/a", "/a"),
+        (b'{"cwd":"/a"}', "/a", None),
+        (b'{"x":{"cwd":"/a"}}\n{"cwd":"/a"}', "/a", None),
+        (b'{"cwd":"/a"}\n{"cw', "/a", "/a"),
+        (b"{}\n", None, None),
+    ],
+)
+def test_an_origin_in_an_open_line_is_not_for_good(data: bytes, known: str | None, known_for_good: str | None) -> None:
+    """What is appended to that line may make it another one, so nobody goes on from it."""
+    relocator = Relocator("/b")
     run(relocator, [data])
-    assert relocator.cut_positions == {10: 10, 11: 10}
+    assert (relocator.origin, relocator.line_origin) == (known, known_for_good)
 
 
 @pytest.mark.parametrize(
@@ -174,8 +191,9 @@ def test_a_cut_in_a_line_keeps_its_distance_from_the_last_change() -> None:
     ],
 )
 def test_known_oddities(before: bytes, after: bytes) -> None:
-    """Each kind of line that is met in the wild comes out as it must."""
+    """Each kind of line that is met in the wild comes out as it must, at the end and in a block of whole lines."""
     assert relocate(before) == after
+    assert relocate(before + b"\n") == after + b"\n"
 
 
 @pytest.mark.parametrize("name", ['a"b\\c\n', "/Проект/é", "/\udcff", "/😀", "/\x7f\u2028"])
