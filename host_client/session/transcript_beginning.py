@@ -1,7 +1,7 @@
 """What a capture left of a file on the host, looked at before it is gone on with.
 
-The one rule: the host's file is only believed to be what it was while its identity says so (`bundle_memory`); what is
-appended to is hashed first.
+The one rule: the host's file is only believed to be what it was while its identity says so (`bundle_memory`), and gone
+on with by a process that has hashed it: the one that wrote it, or one that reads it first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from host_client.session.bundle_memory import file_identity
 from host_client.session.transcript_placement import opened_file, relation_of
-from host_client.session.transcript_writer import LineDigest
+from host_client.session.transcript_writer import MEMORY, LineDigest
 from sandbox_api.errors import WorkspaceError
 from sandbox_api.limits import CHUNK_BYTES
 
@@ -49,6 +49,8 @@ class Beginning:
 
     def hashed(self) -> _Hash | None:
         """Return the SHA-256 of its whole lines, to go on with; None when they are not what was left."""
+        if (known := MEMORY.get(self._saved.line_sha256)) is not None and self.is_believed():
+            return known
         sha256, left_bytes = hashlib.sha256(), self._saved.line_bytes
         try:
             with self._open_folder() as folder, opened_file(folder, self._name) as fd:
@@ -80,4 +82,5 @@ class Beginning:
             while data := os.pread(fd, CHUNK_BYTES, at):
                 digest.update(data)
                 at += len(data)
+        MEMORY.note(digest)
         return digest

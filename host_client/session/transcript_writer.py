@@ -10,10 +10,10 @@ import fcntl
 import hashlib
 import os
 import secrets
+import threading
 from contextlib import suppress
 from itertools import count
 from queue import Queue
-from threading import Thread
 from typing import TYPE_CHECKING
 
 from host_client.session.failure import host_failures
@@ -71,9 +71,41 @@ class LineDigest:
         """Return the digest of the stream."""
         return self._whole.digest()
 
+    def lines(self) -> _Hash:
+        """Return a copy of the object that its whole lines were hashed with."""
+        return self._lines.copy()
+
     def line_digest(self) -> bytes:
         """Return the digest of its whole lines."""
         return self._lines.digest()
+
+
+class HashMemory:
+    """SHA-256 objects of this process by their digests, so that what follows a content can be hashed without it.
+
+    Bounded; the oldest go first. For all captures of a process, from any thread.
+    """
+
+    def __init__(self, max_count: int = 4096) -> None:
+        self._max_count = max_count
+        self._lock = threading.Lock()
+        self._known: dict[bytes, _Hash] = {}
+
+    def get(self, sha256: bytes) -> _Hash | None:
+        """Return an object that has that digest, to be copied; None when none is known."""
+        return self._known.get(sha256)
+
+    def note(self, digest: LineDigest) -> None:
+        """Remember the whole lines of a stream."""
+        with self._lock:
+            self._known.pop(digest.line_digest(), None)
+            self._known[digest.line_digest()] = digest.lines()
+            if len(self._known) > self._max_count:
+                del self._known[next(iter(self._known))]
+
+
+MEMORY = HashMemory()
+"""That of this process."""
 
 
 class Staging:
@@ -194,6 +226,7 @@ class StagedFile:
             with host_failures(self._host_path):
                 os.fsync(self._fd)
         self.close()
+        MEMORY.note(self.digest)
 
     def close(self) -> None:
         """Let go of the file; a second call does nothing."""
@@ -215,7 +248,7 @@ class WriteBehind:
         self._write = write
         self._pieces: Queue[bytes | None] = Queue(_MAX_PIECES_COUNT)
         self._failure: BaseException | None = None
-        self._thread = Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from host_client.errors import LimitError
 from host_client.session.folder import Folder
-from host_client.session.transcript_writer import LineDigest, Staging, WriteBehind
+from host_client.session.transcript_writer import HashMemory, LineDigest, Staging, WriteBehind
 from support.conversation import files_below
 
 if TYPE_CHECKING:
@@ -140,3 +140,20 @@ def test_failure_behind_reaches_who_hands_over() -> None:
             hand_over(behind)
         with pytest.raises(LimitError):
             behind.finish()
+
+
+def test_hashes_are_remembered_by_their_digests() -> None:
+    """What follows lines that were hashed before is hashed without them; the oldest are forgotten first."""
+    memory = HashMemory(2)
+    digests = []
+    for content in (b"one\n", b"two\ntail", b"three\n"):
+        digests.append(LineDigest())
+        digests[-1].update(content)
+        memory.note(digests[-1])
+    assert memory.get(hashlib.sha256(b"one\n").digest()) is None
+    known = memory.get(hashlib.sha256(b"two\n").digest())
+    assert known is not None
+    following = LineDigest(known, 4)
+    following.update(b"more\n")
+    assert following.digest() == hashlib.sha256(b"two\nmore\n").digest()
+    assert known.digest() == hashlib.sha256(b"two\n").digest()
