@@ -17,7 +17,7 @@ from sandbox_agent.core.file_set_append import append_lines, check_plain, missin
 from sandbox_agent.core.file_set_commit import Commit, Planned
 from sandbox_agent.core.file_set_record import FileSetRecord
 from sandbox_agent.core.file_set_staging import FileSetStaging
-from sandbox_agent.core.file_set_target import changed, check_idle, check_unchanged, reading
+from sandbox_agent.core.file_set_target import changed, check_idle, check_unchanged, reading, touch
 from sandbox_agent.core.lock import folder_lock
 from sandbox_agent.core.missing import Missing
 from sandbox_agent.core.owner import check_owner
@@ -246,7 +246,7 @@ class FileSet:
 
     def _append(self, member: Member) -> bool:
         data = self._staging.read(member)
-        is_made, _ = append_lines(self._home, member.path, data, self._owner, durable=self._durable)
+        is_made = append_lines(self._home, member.path, data, self._owner, durable=self._durable)
         self._staging.drop(member)
         return is_made
 
@@ -285,16 +285,3 @@ class FileSet:
             self._intent.end()
         except OSError:
             _log.warning("the next start removes %s", printable(self._home.join(staging.name)))
-
-
-def touch(home: Directory, paths: Iterable[bytes]) -> None:
-    """Give files the present time as their modification time: CLIs remove what has not changed for long.
-
-    What cannot be touched, or is there no longer, stays as it is.
-    """
-    for path in paths:
-        try:
-            with reading(home, path) as fd:
-                os.utime(fd)
-        except OSError:
-            _log.warning("the time of %s cannot be set", printable(home.join(path)))

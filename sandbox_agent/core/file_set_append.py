@@ -67,8 +67,8 @@ def missing_lines(fd: int, data: bytes) -> bytes:
     return b"".join((b"" if is_whole or not wanted else b"\n", *wanted))
 
 
-def append_lines(home: Directory, path: bytes, data: bytes, owner: Owner | None, *, durable: bool) -> tuple[bool, bool]:
-    """Add the lines that a file lacks; return whether it was made, and whether anything was added.
+def append_lines(home: Directory, path: bytes, data: bytes, owner: Owner | None, *, durable: bool) -> bool:
+    """Add the lines that a file lacks; return whether it was made.
 
     Args:
         home: The home.
@@ -100,7 +100,7 @@ def append_lines(home: Directory, path: bytes, data: bytes, owner: Owner | None,
                     os.fsync(folder.fd)
         finally:
             os.close(fd)
-    return is_made, bool(lacking)
+    return is_made
 
 
 def _open(folder: Directory, name: bytes) -> tuple[int, bool]:

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sandbox_agent.core import syscall
-from sandbox_agent.core.file_set import touch
 from sandbox_agent.core.file_set_commit import Commit, Planned
 from sandbox_agent.core.file_set_entry import read_files
 from sandbox_agent.core.file_set_move import owner_of
 from sandbox_agent.core.file_set_record import FileSetRecord
 from sandbox_agent.core.file_set_sweep import close_undo
-from sandbox_agent.core.file_set_target import check_idle, look, mounted
+from sandbox_agent.core.file_set_target import check_idle, look, mounted, touch
 from sandbox_agent.core.lock import folder_lock
 from sandbox_agent.core.mount import mount_id
 from sandbox_agent.core.recovery_entry import FOLDER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from contextlib import contextmanager
@@ -14,12 +15,13 @@ from sandbox_agent.core.paths import LinkError
 from sandbox_api.errors import ConflictError, WorkspaceError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from sandbox_agent.core.paths import Directory
     from sandbox_agent.core.rename import Identity
     from sandbox_api.lock import LockSign
 
+_log = logging.getLogger(__name__)
 _PIN_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -140,6 +142,19 @@ def mounted(path: bytes) -> WorkspaceError:
         hint="mount the whole home, not a part of it",
         facts={"path": where},
     )
+
+
+def touch(home: Directory, paths: Iterable[bytes]) -> None:
+    """Give files the present time as their modification time: CLIs remove what has not changed for long.
+
+    What cannot be touched, or is there no longer, stays as it is.
+    """
+    for path in paths:
+        try:
+            with reading(home, path) as fd:
+                os.utime(fd)
+        except OSError:
+            _log.warning("the time of %s cannot be set", printable(home.join(path)))
 
 
 def _check_way(home: Directory, folder: bytes) -> None:

@@ -41,60 +41,22 @@ from support.filesystem import mounted, overlay
 from support.killed_file_set import PLACED, REPLACED
 from support.restoring import files_of, picture, restoring_sandbox, staged
 from support.sandbox import write
+from support.traced import changing_calls, survivors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-# Calls that make, move, remove or sync something.
-CALLS = {"mkdirat", "fsync", "syncfs", "renameat2", "unlinkat", "openat", "openat2"}
-
 _STEPS = ("open", "mkdir", "write", "fsync", "unlink", "rmdir", "fchmod", "ftruncate", "utime")
 
 
-def _trace(log: Path, arguments: list[str], home: Path) -> int:
-    command = ["strace", "-qq", "-o", str(log), *arguments, sys.executable, killed_file_set.__file__, "once", str(home)]
-    environment = {"PATH": os.environ["PATH"], "PYTHONHASHSEED": "0"}
-    return subprocess.run(command, env=environment, stderr=subprocess.DEVNULL, check=False).returncode
-
-
-@pytest.fixture(scope="module")
-def ordinals(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, int]]:
-    """Return the calls of a restore that change something, each with its number among the calls of its name."""
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
-    for attempt in ("to compile what is imported", "to count"):
-        home = tmp_path_factory.mktemp("home")
-        make_home(home)
-        log = tmp_path_factory.mktemp("log") / attempt
-        if _trace(log, ["-e", f"trace={','.join(sorted(CALLS))},newfstatat"], home):
-            pytest.skip("this machine does not allow tracing")
-    counts: dict[str, int] = {}
-    found = []
-    is_begun = False
-    for line in log.read_text().splitlines():
-        name = line.split("(", 1)[0].strip()
-        counts[name] = counts.get(name, 0) + 1
-        is_begun = is_begun or killed_file_set.MARK in line
-        if is_begun and name in CALLS and (not name.startswith("open") or "O_CREAT" in line):
-            found.append((name, counts[name]))
-    return found
-
-
 @pytest.mark.timeout(400)
-def test_kill_at_every_system_call(tmp_path: Path, ordinals: list[tuple[str, int]]) -> None:
+def test_kill_at_every_system_call(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """A restore that is killed at any call that changes something leaves, after a sweep, all old files or all new."""
-    assert {"renameat2", "fsync", "syncfs", "mkdirat", "unlinkat"} <= {name for name, _ in ordinals}
-    survived = []
-    for name, number in ordinals:
-        home = tmp_path / f"{name}-{number}"
-        make_home(home)
-        inject = ["-e", f"trace={name}", "-e", f"inject={name}:signal=KILL:when={number}"]
-        if _trace(tmp_path / "log", inject, home) != -9:
-            survived.append((name, number))
-        assert killed_file_set.verify(home) == "", (name, number)
-        shutil.rmtree(home)
-    assert survived == []
+    program = killed_file_set.__file__
+    calls = changing_calls(program, killed_file_set.MARK, make_home, tmp_path_factory)
+    assert {"renameat2", "fsync", "syncfs", "mkdirat", "unlinkat"} <= {name for name, _ in calls}
+    assert survivors(program, calls, make_home, killed_file_set.verify, tmp_path) == []
 
 
 @pytest.mark.timeout(400)

@@ -32,6 +32,7 @@ from support.restoring import (
     staged,
 )
 from support.sandbox import ID, make_session, place, write
+from support.traced import CALLS, changing_calls, survivors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,58 +40,22 @@ if TYPE_CHECKING:
 
 BIG = {**NEW, "big": os.urandom(4 << 20)}
 
-# Calls that make, move, remove or sync something.
-CALLS = {"mkdirat", "fsync", "syncfs", "renameat2", "unlinkat", "openat"}
-
 
 def _session(home: Path) -> Path:
     return home / ".demo/sessions" / ID
 
 
-def _trace(log: Path, arguments: list[str], home: Path) -> int:
-    command = ["strace", "-qq", "-o", str(log), *arguments, sys.executable, killed_restore.__file__, "once", str(home)]
-    environment = {"PATH": os.environ["PATH"], "PYTHONHASHSEED": "0"}
-    return subprocess.run(command, env=environment, stderr=subprocess.DEVNULL, check=False).returncode
-
-
-@pytest.fixture(scope="module")
-def ordinals(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, int]]:
-    """Return the calls of a restore that change something, each with its number among the calls of its name."""
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
-    for attempt in ("to compile what is imported", "to count"):
-        home = tmp_path_factory.mktemp("home")
-        make_session(home, OLD)
-        log = tmp_path_factory.mktemp("log") / attempt
-        # The calls that look show where the restore begins.
-        if _trace(log, ["-e", f"trace={','.join(sorted(CALLS))},newfstatat"], home):
-            pytest.skip("this machine does not allow tracing")
-    counts: dict[str, int] = {}
-    found = []
-    is_begun = False
-    for line in log.read_text().splitlines():
-        name = line.split("(", 1)[0].strip()
-        counts[name] = counts.get(name, 0) + 1
-        is_begun = is_begun or killed_restore.MARK in line
-        if is_begun and name in CALLS and (name != "openat" or "O_CREAT" in line):
-            found.append((name, counts[name]))
-    return found
-
-
 @pytest.mark.timeout(400)
-def test_kill_at_every_system_call(tmp_path: Path, ordinals: list[tuple[str, int]]) -> None:
+def test_kill_at_every_system_call(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """A restore that is killed at any call that changes something leaves, after a sweep, the old session or the new."""
-    assert {name for name, _ in ordinals} == CALLS
-    survived = []
-    for name, number in ordinals:
-        home = tmp_path / f"{name}-{number}"
-        make_session(home, OLD)
-        inject = ["-e", f"trace={name}", "-e", f"inject={name}:signal=KILL:when={number}"]
-        if _trace(tmp_path / "log", inject, home) != -9:
-            survived.append((name, number))
-        assert killed_restore.verify(home) == "", (name, number)
-        shutil.rmtree(home)
-    assert survived == []
+    program = killed_restore.__file__
+    calls = changing_calls(program, killed_restore.MARK, _make_old, tmp_path_factory)
+    assert {name for name, _ in calls} == CALLS - {"openat2"}
+    assert survivors(program, calls, _make_old, killed_restore.verify, tmp_path) == []
+
+
+def _make_old(home: Path) -> Path:
+    return make_session(home, OLD)
 
 
 @pytest.mark.timeout(400)

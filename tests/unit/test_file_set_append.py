@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LINES = st.lists(st.binary(max_size=5).map(lambda line: line.replace(b"\n", b"\r")), max_size=6)
 
 
-def _append(folder: Path, data: bytes, name: str = "shared", *, durable: bool = False) -> tuple[bool, bool]:
+def _append(folder: Path, data: bytes, name: str = "shared", *, durable: bool = False) -> bool:
     with Directory(os.open(folder, os.O_RDONLY), os.fsencode(folder)) as home:
         return append_lines(home, name.encode(), data, None, durable=durable)
 
@@ -42,12 +42,12 @@ def test_exactly_the_missing_lines_are_added(
     (folder / "shared").write_bytes(content)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_set_append, "_PIECE_BYTES", piece_bytes)
-        is_made, is_changed = _append(folder, b"".join(line + b"\n" for line in wanted))
+        is_made = _append(folder, b"".join(line + b"\n" for line in wanted))
     after = (folder / "shared").read_bytes()
     lacking = [line for line in dict.fromkeys(wanted) if line not in content.split(b"\n")[: _count(content)]]
     end = b"\n" if lacking and content and not content.endswith(b"\n") else b""
     assert after == content + end + b"".join(line + b"\n" for line in lacking)
-    assert (is_made, is_changed) == (False, bool(lacking))
+    assert not is_made
 
 
 def _count(content: bytes) -> int:
@@ -58,7 +58,7 @@ def _count(content: bytes) -> int:
 @pytest.mark.parametrize("durable", [False, True])
 def test_missing_file_is_made(tmp_path: Path, *, durable: bool) -> None:
     """A file that is missing is made, private, with its directories."""
-    assert _append(tmp_path, b"a\nb\n", "x/y/shared", durable=durable) == (True, True)
+    assert _append(tmp_path, b"a\nb\n", "x/y/shared", durable=durable)
     assert (tmp_path / "x/y/shared").read_bytes() == b"a\nb\n"
     assert (tmp_path / "x/y/shared").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "x").stat().st_mode & 0o777 == 0o700
