@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from host_client.errors import Offender, SessionError, printable
 from host_client.sandbox.place import LeftOut
 from host_client.sandbox.task import in_thread, opened_in_thread
+from host_client.session.bundle_memory import SETTLED_NS
 from host_client.session.failure import host_failures
 from host_client.session.folder import Folder
 from host_client.session.transcript_placement import Placement
@@ -186,10 +187,11 @@ def _place(gathering: Gathering, states: Folder) -> _Placing:
         locked(states),
         Placement(open_home, open_recovery, gathering.staging, durable=context.is_durable) as placement,
     ):
+        looked_ns = time.time_ns()
         items = [(path, fetched[path]) for path in (one.path for one in gathering.members.all) if path in fetched]
         placed = {path: placement.place(item.placing) for path, item in items if item.placing}
         are_added = [placement.add_lines(item.place, item.lines) for _, item in items if not item.placing]
-        saved = _state(gathering, placed)
+        saved = _state(gathering, {path: _believable(one, looked_ns) for path, one in placed.items()})
         save_state(states, route, saved)
         placement.keep()
     return _Placing(placed, any(are_added) or any(one.is_changed for one in placed.values()), saved)
@@ -213,7 +215,18 @@ def locked(folder: Folder) -> Iterator[None]:
         fcntl.flock(folder.fd, fcntl.LOCK_UN)
 
 
-def _state(gathering: Gathering, placed: Mapping[PurePosixPath, Placed]) -> SavedConversation:
+def _believable(placed: Placed, looked_ns: int) -> tuple[int, ...]:
+    """Return the identity by which a file may be believed to be the same; of one that was left alone only when settled.
+
+    Args:
+        placed: The file.
+        looked_ns: Wall time before it was looked at, in nanoseconds.
+    """
+    is_settled = placed.is_changed or placed.identity[3] <= looked_ns - SETTLED_NS
+    return placed.identity if is_settled else ()
+
+
+def _state(gathering: Gathering, identities: Mapping[PurePosixPath, tuple[int, ...]]) -> SavedConversation:
     route, main = gathering.route, gathering.fetched[gathering.route.main]
     scan, line_bytes = main.scan, main.saved.line_bytes if main.saved else 0
     nul_at = scan.nul_at if scan else None
@@ -224,7 +237,7 @@ def _state(gathering: Gathering, placed: Mapping[PurePosixPath, Placed]) -> Save
         origin=gathering.origin,
         destination=str(route.home.repository),
         files={
-            str(path): replace(item.saved, identity=placed[path].identity)
+            str(path): replace(item.saved, identity=identities[path])
             for path, item in gathering.fetched.items()
             if item.saved is not None
         },
