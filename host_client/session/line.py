@@ -135,11 +135,13 @@ def find_directories(block: bytes | bytearray) -> Iterator[Span]:
 
 
 def decode_string(raw: bytes | bytearray) -> str:
-    """Return the text of a JSON string; bytes that are not UTF-8 become surrogates, as in `os.fsdecode`."""
-    text = json.loads(raw.decode("utf-8", "surrogateescape"))
-    if not isinstance(text, str):
-        raise TypeError
-    return text
+    """Return the text of a JSON string in its quotes; what is not UTF-8 becomes surrogates, as in `os.fsdecode`.
+
+    Raises:
+        ValueError: it has an escape that is none.
+    """
+    text = raw.decode("utf-8", "surrogateescape")
+    return str(json.loads(text)) if "\\" in text else text[1:-1]
 
 
 def encode_string(text: str) -> bytes:
