@@ -13,9 +13,8 @@ from sandbox_agent.core.file_set_entry import read_files
 from sandbox_agent.core.file_set_move import owner_of
 from sandbox_agent.core.file_set_record import FileSetRecord
 from sandbox_agent.core.file_set_sweep import close_undo
-from sandbox_agent.core.file_set_target import check_idle, look, mounted, touch
+from sandbox_agent.core.file_set_target import check_idle, is_other_mount, look, mounted, touch
 from sandbox_agent.core.lock import folder_lock
-from sandbox_agent.core.mount import mount_id
 from sandbox_agent.core.recovery_entry import FOLDER
 from sandbox_agent.core.recovery_folder import check_rules, entries, no_entry, prune
 from sandbox_api.errors import SessionError
@@ -108,7 +107,7 @@ def undo_files(sandbox: Sandbox, place: FileSetPlace, name: str) -> Undone:
         check_idle(home, place.signs, force=place.force)
         recovery = stack.enter_context(home.directory(FOLDER))
         tree = stack.enter_context(recovery.directory(found[0].encode()))
-        if mount_id(tree.fd) != mount_id(home.fd):
+        if is_other_mount(home, tree.fd):
             raise mounted(tree.path)
         record = FileSetRecord(home.path, place.format, place.conversation_id, found[0], is_undo=True)
         plan = _plan(home, tree, read_files(recovery, found[0]))

@@ -133,6 +133,11 @@ def check_idle(home: Directory, signs: Sequence[LockSign], *, force: bool) -> No
         )
 
 
+def is_other_mount(home: Directory, fd: int) -> bool:
+    """Tell whether an open descriptor lies on another mount than the home; where that cannot be told, a rename will."""
+    return 0 not in (ids := {mount_id(fd), mount_id(home.fd)}) and len(ids) > 1
+
+
 def mounted(path: bytes) -> WorkspaceError:
     """Return the failure that says that files cannot be exchanged with a place on another mount."""
     where = printable(path)
@@ -171,5 +176,5 @@ def _check_way(home: Directory, folder: bytes) -> None:
 
 
 def _check_mount(home: Directory, fd: int, path: bytes) -> None:
-    if mount_id(fd) != mount_id(home.fd):
+    if is_other_mount(home, fd):
         raise mounted(home.join(path))

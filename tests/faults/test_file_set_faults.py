@@ -228,6 +228,21 @@ def test_mount_in_the_home(tmp_path: Path, path: str) -> None:
             subprocess.run(["umount", home / path], check=True)
 
 
+def test_mount_that_nothing_tells_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system does not number mounts, the rename tells; what was moved before it is moved back."""
+    monkeypatch.setattr("sandbox_agent.core.file_set_target.mount_id", lambda _: 0)
+    with restoring_sandbox(tmp_path) as held:
+        home = make_home(tmp_path)
+        with mounted(home / "projects", "tmpfs", "size=1m"):
+            write(home, {path: data for path, data in OLD.items() if path.startswith("projects")})
+            before = picture(tmp_path)
+            files = {"plans/S1.md": b"moved first", **NEW}
+            with pytest.raises(WorkspaceError) as caught:
+                restore_set(held, files, full_durability=True)
+            assert caught.value.reason == "mounted"
+            assert picture(tmp_path) == before
+
+
 def test_many_restores_at_once(tmp_path: Path) -> None:
     """Of several that began on the same files exactly one wins; all files in place are its own."""
     count = 4
