@@ -37,6 +37,9 @@ _OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     # A daemon is on this host or at the end of a tunnel: the proxy of the environment is not meant for it.
     ("grpc.enable_http_proxy", 0),
+    # Or else gRPC waits up to two minutes before it tries again to reach a daemon that was away.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
     # A connection of its own: no back-off and no state is shared with other users of the same address.
     ("grpc.use_local_subchannel_pool", 1),
 )

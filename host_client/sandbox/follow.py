@@ -10,7 +10,7 @@ import fnmatch
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from host_client.errors import ConfigurationError, LimitError, SessionError, printable
 from host_client.sandbox import reply
@@ -23,6 +23,8 @@ from sandbox_api.v1 import transcript_pb2
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import PurePosixPath
+
+FollowPart: TypeAlias = "FollowBegin | FollowData | FollowMark | FollowBeat"
 
 MAX_INTERVAL_SECONDS = 60.0
 
@@ -106,6 +108,11 @@ class FollowMark:
     sha256: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class FollowBeat:
+    """Nothing was told for ten seconds."""
+
+
 def follow_request(
     home: PurePosixPath, held: Sequence[FollowHeld], patterns: Sequence[FollowPattern], interval_seconds: float
 ) -> tuple[transcript_pb2.FollowRequest, Following]:
@@ -172,8 +179,8 @@ class Following:
         self._files: dict[int, _Arriving] = {}
         self._numbers: dict[bytes, int] = {}
 
-    def accept(self, message: transcript_pb2.FollowResponse) -> Sequence[FollowBegin | FollowData | FollowMark]:
-        """Return what a message tells; nothing when it only says that the daemon is there.
+    def accept(self, message: transcript_pb2.FollowResponse) -> Sequence[FollowPart]:
+        """Return what a message tells.
 
         Raises:
             SessionError: `protocol`.
@@ -187,7 +194,7 @@ class Following:
             case "mark":
                 return (self._mark(message.mark.number, message.mark.size, message.mark.sha256),)
             case "beat":
-                return ()
+                return (FollowBeat(),)
             case _:
                 raise SessionError("protocol", "the daemon sent an unknown part of followed files")
 

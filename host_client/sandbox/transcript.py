@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import PurePosixPath
 
     from host_client.sandbox.connection import Connection
-    from host_client.sandbox.follow import FollowBegin, FollowData, FollowHeld, FollowMark, FollowPattern
+    from host_client.sandbox.follow import FollowHeld, FollowPart, FollowPattern
     from sandbox_api.lock import LockSign
     from sandbox_api.manifest import Entry
 
@@ -203,7 +203,7 @@ class Transcripts:
         held: Sequence[FollowHeld],
         patterns: Sequence[FollowPattern],
         interval_seconds: float = 0.25,
-    ) -> AsyncGenerator[FollowBegin | FollowData | FollowMark, None]:
+    ) -> AsyncGenerator[FollowPart, None]:
         """Yield what files have beyond what is held, and then what is appended to them, until this is closed.
 
         Numbers, offsets and order are checked; the SHA-256 of a mark is for the caller to compare. A connection that

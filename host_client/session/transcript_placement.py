@@ -13,6 +13,7 @@ import stat
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from host_client.session.bundle_memory import SETTLED_NS, file_identity
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 Relation = Literal["equal", "beginning", "other"]
 
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_APPEND_FLAGS = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+APPEND_FLAGS = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
 """What `link` answers where a file can have no second name there."""
@@ -150,7 +151,7 @@ class Placement:
         with (
             self._open_home(path.parent.parts) as folder,
             host_failures(folder.host_path / path.name),
-            opened_file(folder, path.name, _APPEND_FLAGS | os.O_CREAT) as fd,
+            opened_file(folder, path.name, APPEND_FLAGS | os.O_CREAT) as fd,
         ):
             missing = dict.fromkeys(lines)
             last = b"\n"
@@ -199,22 +200,17 @@ class Placement:
     def _append(self, folder: Folder, placing: Placing, keep_bytes: int) -> Placed:
         name = placing.path.name
         with (
-            opened_file(folder, name, _APPEND_FLAGS) as fd,
+            opened_file(folder, name, APPEND_FLAGS) as fd,
             opened_file(self._staging.folder, placing.staged) as new,
         ):
-            if relation_of(fd, new, keep_bytes) == "other":
-                raise changed(folder.host_path / name)
-            # A capture that was killed may have left a part of it.
-            start, end = os.fstat(fd).st_size - keep_bytes, os.fstat(new).st_size
-            self._note_growth(placing.path, fd, end - start)
-            while start < end:
-                start += os.write(fd, os.pread(new, min(CHUNK_BYTES, end - start), start))
-            if os.fstat(fd).st_size != keep_bytes + end:
-                raise changed(folder.host_path / name)
-            now_ns = time.time_ns()
-            os.utime(fd, ns=(now_ns, now_ns - SETTLED_NS))
-            if self._durable:
-                os.fsync(fd)
+            extend(
+                fd,
+                new,
+                keep_bytes,
+                folder.host_path / name,
+                before_write=partial(self._note_growth, placing.path, fd),
+                durable=self._durable,
+            )
             return Placed(file_identity(fd), is_changed=True)
 
     def _set_aside(self, folder: Folder, path: PurePosixPath) -> Path:
@@ -255,7 +251,7 @@ class Placement:
         reach = range(before.st_size + 1, before.st_size + growth_bytes + 1)
 
         def cut_off() -> None:
-            with self._open_home(path.parent.parts) as folder, opened_file(folder, path.name, _APPEND_FLAGS) as now_fd:
+            with self._open_home(path.parent.parts) as folder, opened_file(folder, path.name, APPEND_FLAGS) as now_fd:
                 now = os.fstat(now_fd)
                 if os.path.samestat(before, now) and now.st_size in reach:
                     os.ftruncate(now_fd, before.st_size)
@@ -278,6 +274,40 @@ def opened_file(folder: Folder, name: str, flags: int = _READ_FLAGS) -> Iterator
         yield fd
     finally:
         os.close(fd)
+
+
+def extend(
+    fd: int, new: int, keep_bytes: int, host_path: Path, *, before_write: Callable[[int], object], durable: bool
+) -> None:
+    """Write the content of one open file behind the first bytes of another, as far as it is not there yet.
+
+    What a kill leaves of it is taken up by the next one that is asked to write the same there.
+
+    Args:
+        fd: What is written to, opened for appending.
+        new: What comes there.
+        keep_bytes: Behind how much.
+        host_path: Names the file in messages.
+        before_write: Told by how much it will grow.
+        durable: Force it to the disk.
+
+    Raises:
+        SessionError: `changed`: something else is there, or came there meanwhile.
+        OSError: it cannot be written; a part of it may have been.
+    """
+    if relation_of(fd, new, keep_bytes) == "other":
+        raise changed(host_path)
+    start, end = os.fstat(fd).st_size - keep_bytes, os.fstat(new).st_size
+    before_write(end - start)
+    while start < end:
+        start += os.write(fd, os.pread(new, min(CHUNK_BYTES, end - start), start))
+    if os.fstat(fd).st_size != keep_bytes + end:
+        raise changed(host_path)
+    now_ns = time.time_ns()
+    # A modification time that no later write can give it, see `bundle_memory`.
+    os.utime(fd, ns=(now_ns, now_ns - SETTLED_NS))
+    if durable:
+        os.fsync(fd)
 
 
 def relation_of(old: int, new: int, start: int = 0) -> Relation:

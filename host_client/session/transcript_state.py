@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from host_client.session.folder import Folder
+    from host_client.session.transcript_scan import TranscriptScan
 
 VERSION = 1
 MAX_PARTS_COUNT = 4096
@@ -69,6 +70,21 @@ class SavedScan:
     nul_at: int | None
     has_record: bool
     collected: Mapping[str, frozenset[str]]
+
+    @classmethod
+    def of(cls, scan: TranscriptScan) -> SavedScan:
+        """Return what a scan has found so far."""
+        return cls(scan.origin, scan.nul_at, scan.has_record, scan.collected)
+
+    def resume(self, scan: TranscriptScan, read_bytes: int) -> None:
+        """Have a new scan go on behind that many bytes."""
+        scan.resume(
+            read_bytes=read_bytes,
+            origin=self.origin,
+            has_record=self.has_record,
+            nul_at=self.nul_at,
+            collected=self.collected,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,25 @@ class ConversationRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FollowUpdate:
+    """The host's copy of a followed conversation has changed.
+
+    Attributes:
+        path: The file of the host: the one that grew, or the main one after a capture.
+        appended_bytes: By how much it grew; 0 after a capture.
+        lines_count: How many lines that was.
+        size_bytes: Size of the file; after a capture, of all files.
+        record: What a capture kept; None: lines were appended.
+    """
+
+    path: Path
+    appended_bytes: int = 0
+    lines_count: int = 0
+    size_bytes: int
+    record: ConversationRecord | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RestoreOutcome:
     """A conversation that is in place in a sandbox, committed by its daemon.
 

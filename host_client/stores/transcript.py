@@ -6,6 +6,7 @@ The one rule: on both sides the files lie below one home of the layout, and noth
 from __future__ import annotations
 
 import re
+from contextlib import aclosing
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,10 @@ from host_client.sandbox.place import RecoveryItem, SessionSummary, Undone
 from host_client.sandbox.task import in_thread
 from host_client.session.folder import Folder
 from host_client.session.transcript_state import load
-from host_client.stores import transcript_capture, transcript_restore
+from host_client.stores import transcript_capture, transcript_follow, transcript_restore
 from host_client.stores.bundle import STEPS
 from host_client.stores.contract import ConversationRecord, RestoreOutcome
+from host_client.stores.patience import Patience
 from host_client.stores.transcript_home import HostFiles, HostHome
 from host_client.stores.transcript_kept import MAX_LEFT_OUT_COUNT, effective_limits, find_kept, read_kept
 from host_client.stores.transcript_place import sandbox_place, transcripts
@@ -24,10 +26,11 @@ from sandbox_api.names import check_conversation_id, check_format
 from sandbox_api.profile import Profile
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
     from pathlib import Path
 
     from host_client.stores.context import ConversationContext
+    from host_client.stores.contract import FollowUpdate
     from host_client.stores.layout import TranscriptLayout
 
 
@@ -192,6 +195,47 @@ class TranscriptConversations:
             )
         check_conversation_id(record.conversation_id)
         return await transcript_restore.restore(self.layout, record, context)
+
+    async def follow(
+        self,
+        conversation_id: str,
+        context: ConversationContext,
+        *,
+        interval_seconds: float = 0.5,
+        patience_seconds: float = 60.0,
+    ) -> AsyncGenerator[FollowUpdate, None]:
+        """Keep the host's copy of a conversation up to date while its CLI works, until this is closed.
+
+        It begins with a capture. From then on whole lines that are appended to the transcripts, those of children
+        included, are verified and added to the host's files as they come; at any moment, also after a kill, these are
+        a beginning of what they are going to be. Whatever else happens to a transcript, and every ten seconds what
+        became of the other files while it grew, is taken over by a capture; one of those that changed anything is told,
+        too. Lines that came since the last update are on the host; the copy is kept up while the next update is asked
+        for. A conversation that is already where it would be kept is captured, and that is all.
+
+        A sandbox that cannot be reached, and a conversation that is gone, empty or changing for the moment, is
+        waited for, and then this goes on where it was. Closing or cancelling leaves the host's copy whole and captures
+        nothing more; the next capture or follow brings only what is new.
+
+        Args:
+            conversation_id: The conversation; it must be there.
+            context: As for `capture`. With full durability an update is told once it would survive a power loss.
+            interval_seconds: Least time between two updates of one file; above 0, at most 60.
+            patience_seconds: How long failures that may pass are borne before the last one comes out.
+
+        Raises:
+            ConflictError: `busy`: the conversation is followed already.
+            UnavailableError: the sandbox was away for too long, or its daemon is too old.
+            OutpostError: those of `capture`.
+        """
+        check_conversation_id(conversation_id)
+        patience = Patience(patience_seconds)
+        updates = transcript_follow.follow(
+            self.layout, conversation_id, context, patience, interval_seconds=interval_seconds
+        )
+        async with aclosing(updates):
+            async for update in updates:
+                yield update
 
     async def list_sessions(self, context: ConversationContext) -> AsyncIterator[SessionSummary]:
         """Yield the conversations of the sandbox, by path; none when the home does not exist.

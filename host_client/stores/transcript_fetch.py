@@ -156,7 +156,7 @@ class Fetcher:
             place=str(order.place),
             size=kept.size_bytes,
             sha256=kept.digest.digest(),
-            parts=parts if parts[0][0] and not self._rules else (),
+            parts=parts if parts[0][0] else (),
             line_bytes=kept.size_bytes if packed else kept.digest.line_bytes,
             line_sha256=kept.digest.digest() if packed else kept.digest.line_digest(),
             cuts={cut: stream.cut_positions[cut] for cut in order.cuts},
@@ -178,13 +178,7 @@ class Fetcher:
             raise NoTailError("another transcript refers to it anew")
         scan = TranscriptScan(keys=self._layout.collected_keys, is_record=self._layout.is_record)
         if order.saved_scan is not None:
-            scan.resume(
-                read_bytes=saved.line_bytes,
-                origin=order.saved_scan.origin,
-                has_record=order.saved_scan.has_record,
-                nul_at=order.saved_scan.nul_at,
-                collected=order.saved_scan.collected,
-            )
+            order.saved_scan.resume(scan, saved.line_bytes)
         relocator = Relocator(self._destination, origin=order.origin)
         staged = await in_thread(self._staging.new)
         stream = TranscriptStream(
@@ -274,7 +268,7 @@ class Fetcher:
             place=str(order.place),
             size=size,
             sha256=sha256,
-            parts=((source.size_bytes, source.digest()),) if source.size_bytes and not redactor else (),
+            parts=((source.size_bytes, source.digest()),) if source.size_bytes else (),
             line_bytes=size,
             line_sha256=sha256,
         )

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from host_client.errors import LimitError
-from host_client.sandbox.follow import FollowBegin, FollowData, FollowMark, FollowPattern
+from host_client.sandbox.follow import FollowBeat, FollowBegin, FollowData, FollowMark, FollowPattern
 from host_client.sandbox.sandbox import Sandbox, connect
 from sandbox_api.v1 import transcript_pb2
 from sandbox_api.wire import pack_status
@@ -22,6 +22,8 @@ from support.lie import HANG_SECONDS, refusal
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
+    from host_client.sandbox.follow import FollowPart
+
     Script = Callable[[Exchange], Awaitable[None]]
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +32,7 @@ HOME = PurePosixPath("/home/agent/.claude")
 SHA256 = bytes(32)
 
 
-def following(sandbox: Sandbox) -> AsyncGenerator[FollowBegin | FollowData | FollowMark, None]:
+def following(sandbox: Sandbox) -> AsyncGenerator[FollowPart, None]:
     """Follow the files of these tests."""
     pattern = FollowPattern(PurePosixPath("projects/p"), "*.jsonl", whole_lines=True)
     return sandbox.transcripts.follow(HOME, held=[], patterns=[pattern])
@@ -69,7 +71,7 @@ TOLD = [FollowBegin(1, PurePosixPath("projects/p/S1.jsonl"), 0), FollowData(1, 0
 async def test_follow_that_ends_is_a_broken_connection() -> None:
     """What came is told; an end with OK is none that was asked for."""
     script = telling(begin(1), BEAT, data(1, 0, b"a\n", SHA256), BEAT)
-    assert await follow(script) == (TOLD, "unavailable/unreachable")
+    assert await follow(script) == ([TOLD[0], FollowBeat(), *TOLD[1:], FollowBeat()], "unavailable/unreachable")
 
 
 FOLLOWS: dict[str, transcript_pb2.FollowResponse | bytes] = {
@@ -106,7 +108,7 @@ async def test_silent_follow_ends_and_beats_keep_it(monkeypatch: pytest.MonkeyPa
         await exchange.send(begin(1))
         await exchange.stall()
 
-    assert await follow(script, stall_seconds=0.2) == (TOLD[:1], "timeout/deadline")
+    assert await follow(script, stall_seconds=0.2) == ([FollowBeat(), FollowBeat(), TOLD[0]], "timeout/deadline")
 
 
 async def test_error_in_a_follow_is_the_daemons_own() -> None:

@@ -15,6 +15,7 @@ from host_client.errors import ConfigurationError, LimitError, SessionError
 from host_client.sandbox import reply
 from host_client.sandbox.capture import MAX_HELD_BYTES
 from host_client.sandbox.follow import (
+    FollowBeat,
     FollowBegin,
     FollowData,
     FollowHeld,
@@ -49,7 +50,7 @@ def told(*messages: transcript_pb2.FollowResponse, held: dict[bytes, int] | None
 
 
 def test_proper_order_is_passed_on() -> None:
-    """Two files that grow in turns are told as they come, and beats are not told at all."""
+    """Two files that grow in turns are told as they come, and beats between them."""
     assert told(
         begin(1, offset=100),
         BEAT,
@@ -64,6 +65,7 @@ def test_proper_order_is_passed_on() -> None:
         held={MAIN: 100},
     ) == [
         FollowBegin(1, PurePosixPath("projects/p/S1.jsonl"), 100),
+        FollowBeat(),
         FollowData(1, 100, LINE),
         FollowBegin(2, PurePosixPath("tasks/S1/1.json"), 0),
         FollowMark(1, 109, SHA256),
