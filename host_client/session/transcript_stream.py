@@ -33,6 +33,10 @@ class Digits:
         """How much longer the line becomes."""
         return len(self.digits) - (self.end - self.start)
 
+    def put(self, head: bytes) -> bytes:
+        """Return a beginning of the transcript, up to behind the number at least, with the new digits."""
+        return head[: self.start] + self.digits + head[self.end :]
+
 
 class TranscriptStream:
     """The steps of one transcript. Call `feed` with the pieces in their order, then `finish` once. Methods block.
@@ -157,7 +161,7 @@ class TranscriptStream:
         if len(self._first) < self._digits.end:
             return
         first, self._first, digits, self._digits = self._first, b"", self._digits, None
-        self._relocate((first[: digits.start] + digits.digits + first[digits.end :],))
+        self._relocate((digits.put(first),))
 
     def _relocate(self, pieces: Iterable[bytes], *, is_redacted: bool = False) -> None:
         for piece in pieces:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from host_client.errors import ConfigurationError, SessionError, WorkspaceError, printable
+from host_client.errors import SessionError, WorkspaceError, printable
 from host_client.sandbox.task import task_group
 from host_client.session.compression import Decompressor, is_compressed
 from host_client.session.line_block import LineBlocks
@@ -22,6 +22,7 @@ from host_client.stores.transcript_files import SandboxFiles, versions
 from host_client.stores.transcript_kept import effective_limits
 from host_client.stores.transcript_member import Members, members
 from host_client.stores.transcript_order import Order, full_capture, refused
+from host_client.stores.transcript_reference import NOWHERE, circular, read_reference
 from host_client.stores.transcript_tally import Tally
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
 _MAX_CONCURRENT_COUNT = 8
 """Files that are fetched at the same time: each costs a round trip."""
-_NOWHERE = "\0"
-"""No directory has this name, so nothing that names it is found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +193,7 @@ class Gathering:
         if known is not None and known.place != str(place):
             known = None
         saved = self._saved_file(path)
-        origin: str | None = self.origin or _NOWHERE
+        origin: str | None = self.origin or NOWHERE
         if is_main and path not in self._references:
             origin = self.saved.origin if self.saved and saved else None
         return Order(
@@ -235,7 +234,7 @@ class Gathering:
 
     async def _refers(self, path: PurePosixPath) -> bool:
         first_line = await self._files.first_line(path)
-        return self.route.layout.reference(first_line, path, self.members.transcripts) is not None
+        return read_reference(self.route.layout, first_line, path, self.members.transcripts) is not None
 
     async def _fetch_companion(self, member: Related) -> None:
         """Fetch a file that may fail, with a notice, unless the conversation is useless without it."""
@@ -261,7 +260,7 @@ class Gathering:
     async def _fetch_bound(self, path: PurePosixPath, before: tuple[PurePosixPath, ...]) -> None:
         """Fetch a transcript, first the one that it refers to: only then it is known what number belongs there."""
         if path in before:
-            raise SessionError("corrupt", f"{_shown(path)} refers to itself by way of other transcripts")
+            raise circular(path)
         if path in self._references:
             await self._fetch_bound(self._references[path].path, (*before, path))
         if path not in self.fetched:
@@ -269,21 +268,14 @@ class Gathering:
 
     async def _read_references(self) -> Mapping[PurePosixPath, Reference]:
         """Ask the layout which transcripts refer to others."""
-        names, found = self.members.transcripts, dict[PurePosixPath, Reference]()
-        waiting = iter(names)
+        found: dict[PurePosixPath, Reference] = {}
+        waiting = iter(self.members.transcripts)
 
         async def work() -> None:
             for path in waiting:
                 reference = await self._read_reference(path)
-                if reference is None:
-                    continue
-                if reference.path not in names:
-                    raise ConfigurationError(
-                        "invalid_argument",
-                        f"the layout refers to {_shown(reference.path)}, which is no transcript of the conversation",
-                        hint="see TranscriptLayout.reference",
-                    )
-                found[path] = reference
+                if reference is not None:
+                    found[path] = reference
 
         async with task_group() as group:
             for _ in range(_MAX_CONCURRENT_COUNT):
@@ -294,13 +286,14 @@ class Gathering:
         saved = self._saved_file(path)
         if saved is not None:
             # The daemon compares the first line with the rest of what was taken: it need not be sent again.
-            told = saved.reference
-            return told and Reference(PurePosixPath(told[0]), told[1], (0, 0))
+            told = saved.reference and Reference(PurePosixPath(saved.reference[0]), saved.reference[1], (0, 0))
+            # Where the other one was moved meanwhile, the fetcher sees that this is not what was saved.
+            return told if told and told.path in self.members.transcripts else None
         try:
             first_line = await self._files.first_line(path)
         except (SessionError, WorkspaceError):
             return None  # fetching it will fail in the same way, and is told then
-        return self.route.layout.reference(first_line, path, self.members.transcripts)
+        return read_reference(self.route.layout, first_line, path, self.members.transcripts)
 
     async def _find_origin(self) -> str | None:
         """Read the main transcript up to the line that names a working directory."""

@@ -12,21 +12,17 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from host_client.errors import ConfigurationError, SessionError, printable
 from host_client.session.compression import compressed, decompressed, is_compressed
 from host_client.session.relocate import Relocator
+from host_client.stores.transcript_home import FIRST_LINE_BYTES
+from host_client.stores.transcript_reference import NOWHERE, circular, new_digits, read_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from pathlib import PurePosixPath
 
-    from host_client.stores.layout import Reference, TranscriptLayout
-
-MAX_FIRST_LINE_BYTES = 1 << 20
-"""Most of a first line that a layout is shown."""
-
-_NOWHERE = "\0"
-"""No directory has this name, so nothing that names it is found."""
+    from host_client.session.transcript_stream import Digits
+    from host_client.stores.layout import TranscriptLayout
 
 
 @dataclass(slots=True)
@@ -69,7 +65,7 @@ class Move:
         self._content = content
         self._transcripts = transcripts
         self._destination = destination
-        self._origin = _NOWHERE if origin in (None, destination) else origin
+        self._origin = NOWHERE if origin in (None, destination) else origin
         self._positions: dict[tuple[PurePosixPath, int], int] = {}
         self._pending: list[PurePosixPath] = []
 
@@ -96,50 +92,45 @@ class Move:
             self.relocated.add(path)
 
     def _moved(self, path: PurePosixPath, content: Iterator[bytes], change: _Change) -> Iterator[bytes]:
-        head, reference, digits = self._head(path, content)
+        head, digits = self._head(path, content)
         relocator = self._relocator()
-        for piece in chain((_patched(head, reference, digits),), content):
+        for piece in chain((head,), content):
             yield from relocator.feed(piece)
         yield from relocator.finish()
-        is_patched = reference is not None and digits != head[slice(*reference.span)]
-        change.is_relocated = relocator.changed_count > 0 or is_patched
+        change.is_relocated = relocator.changed_count > 0 or digits is not None
         if self._layout.ends_with_newline and relocator.read_bytes and not relocator.ends_with_newline:
             change.is_ended = True
             yield b"\n"
 
-    def _head(self, path: PurePosixPath, content: Iterator[bytes]) -> tuple[bytes, Reference | None, bytes]:
-        """Take what has the first line, and tell what digits its reference must have."""
+    def _head(self, path: PurePosixPath, content: Iterator[bytes]) -> tuple[bytes, Digits | None]:
+        """Take what has the first line; return it as it must be, and what became of its number, None: nothing."""
         head = bytearray()
         for piece in content:
             head += piece
-            if b"\n" in piece or len(head) >= MAX_FIRST_LINE_BYTES:
+            if b"\n" in piece or len(head) >= FIRST_LINE_BYTES:
                 break
-        first_line = bytes(head[:MAX_FIRST_LINE_BYTES].partition(b"\n")[0])
-        reference = self._layout.reference(first_line, path, self._transcripts)
-        digits = b"" if reference is None else b"%d" % self._position(reference.path, reference.offset)
-        return bytes(head), reference, digits
+        first_line = bytes(head[:FIRST_LINE_BYTES].partition(b"\n")[0])
+        reference = read_reference(self._layout, first_line, path, self._transcripts)
+        if reference is None:
+            return bytes(head), None
+        digits = new_digits(reference, self._position(reference.path, reference.offset))
+        return bytes(head) if digits is None else digits.put(bytes(head)), digits
 
     def _position(self, path: PurePosixPath, offset: int) -> int:
         """Return where an offset into a transcript lies in what becomes of it."""
         known = self._positions.get((path, offset))
         if known is not None:
             return known
-        if path not in self._transcripts:
-            raise ConfigurationError(
-                "invalid_argument",
-                f"the layout refers to {printable(str(path))}, which is no transcript of the conversation",
-                hint="see TranscriptLayout.reference",
-            )
         if path in self._pending:
-            raise SessionError("corrupt", f"{printable(str(path))} refers to itself by way of other transcripts")
+            raise circular(path)
         self._pending.append(path)
         with closing(self._content(path)) as content:
-            head, reference, digits = self._head(path, content)
+            head, digits = self._head(path, content)
             at = offset
-            if reference is not None and offset >= reference.span[1]:
-                at += len(digits) - (reference.span[1] - reference.span[0])
+            if digits is not None and offset >= digits.end:
+                at += digits.growth_bytes
             relocator = self._relocator(at)
-            for piece in chain((_patched(head, reference, digits),), content):
+            for piece in chain((head,), content):
                 deque(relocator.feed(piece), 0)
                 if at in relocator.cut_positions:
                     break
@@ -153,10 +144,3 @@ class Move:
 
     def _relocator(self, *cuts: int) -> Relocator:
         return Relocator(self._destination, origin=self._origin, cuts=cuts)
-
-
-def _patched(head: bytes, reference: Reference | None, digits: bytes) -> bytes:
-    if reference is None:
-        return head
-    start, end = reference.span
-    return head[:start] + digits + head[end:]

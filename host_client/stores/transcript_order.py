@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from host_client.errors import Offender, SessionError, printable
 from host_client.session.transcript_placement import KnownFile, Placing
-from host_client.session.transcript_stream import Digits
 from host_client.stores.contract import Notice
+from host_client.stores.transcript_reference import new_digits
 from sandbox_api.manifest import Entry
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from host_client.session.redaction import Redaction
     from host_client.session.transcript_scan import TranscriptScan
     from host_client.session.transcript_state import SavedFile, SavedScan
+    from host_client.session.transcript_stream import Digits
     from host_client.stores.layout import Reference, Related
 
 
@@ -60,10 +61,7 @@ class Order:
     @property
     def digits(self) -> Digits | None:
         """What becomes of the number in the first line; None: nothing."""
-        if self.reference is None or self.reference[0].offset == self.reference[1]:
-            return None
-        reference, position = self.reference
-        return Digits(*reference.span, b"%d" % position)
+        return None if self.reference is None else new_digits(*self.reference)
 
     def placing(self, staged: str, keep_bytes: int | None = None) -> Placing:
         """Tell how to place it: what was staged under a name, behind so much of what is there."""

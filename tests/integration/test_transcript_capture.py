@@ -501,6 +501,21 @@ async def test_fork_of_a_rewritten_parent_is_captured_whole(tmp_path: Path) -> N
         assert base_of(it.home / child)[1] == len(before) + number - start
 
 
+async def test_fork_of_a_parent_that_was_moved_is_captured_whole(tmp_path: Path) -> None:
+    """A parent that was archived since the last capture is found where it is now, and the number fits to it."""
+    async with fork(tmp_path) as (it, child, parent):
+        conversation_id = child.stem[-36:]
+        await it.store.capture(conversation_id, it.context)
+        archived = Path(".codex/archived_sessions", parent.name)
+        for home in (it.sandbox_home, it.home):
+            (home / archived).parent.mkdir()
+            (home / parent).rename(home / archived)
+        record = await it.store.capture(conversation_id, it.context)
+        assert reasons(record) == ["full_capture"]
+        ordinal, offset = base_of(it.home / child)
+        assert offset == bytes_before(it.home / archived, ordinal)
+
+
 async def test_fork_of_a_compressed_parent(tmp_path: Path) -> None:
     """Offsets count in the unpacked parent, which is packed again; one in which nothing changes keeps its bytes."""
     async with fork(tmp_path) as (it, child, parent):
