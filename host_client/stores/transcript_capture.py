@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from host_client.errors import Offender, SessionError, printable
+from host_client.errors import Offender, SessionError, WorkspaceError, printable
 from host_client.sandbox.place import LeftOut
 from host_client.sandbox.task import in_thread, opened_in_thread
 from host_client.session.bundle_memory import SETTLED_NS
 from host_client.session.failure import host_failures
 from host_client.session.folder import Folder
-from host_client.session.transcript_placement import Placement
+from host_client.session.transcript_placement import Placement, opened_file, relation_of
 from host_client.session.transcript_state import SavedConversation, SavedScan, load, save
 from host_client.session.transcript_writer import Staging
 from host_client.stores.bundle import STEPS
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from host_client.stores.transcript_files import Version
     from host_client.stores.transcript_kept import Kept
     from host_client.stores.transcript_member import Members
+    from host_client.stores.transcript_order import Fetched
 
 _RECOVERY_STEPS = (".outpost", "recovery")
 
@@ -164,7 +165,10 @@ def _is_here(host_path: Path, original: PurePosixPath) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Placing:
-    """What came of the placing: each file by its path in the sandbox, whether anything was changed, and the state."""
+    """What came of the placing: each file by its path in the sandbox, whether anything was changed, and the state.
+
+    Other conversations that went on at the host were left alone; they are no part of `files`.
+    """
 
     files: Mapping[PurePosixPath, Placed]
     is_changed: bool
@@ -189,6 +193,7 @@ def _place(gathering: Gathering, states: Folder) -> _Placing:
     ):
         looked_ns = time.time_ns()
         items = [(path, fetched[path]) for path in (one.path for one in gathering.members.all) if path in fetched]
+        items = [(path, item) for path, item in items if not _went_on(gathering, item)]
         placed = {path: placement.place(item.placing) for path, item in items if item.placing}
         are_added = [placement.add_lines(item.place, item.lines) for _, item in items if not item.placing]
         saved = _state(gathering, {path: _believable(one, looked_ns) for path, one in placed.items()})
@@ -215,6 +220,27 @@ def locked(folder: Folder) -> Iterator[None]:
         fcntl.flock(folder.fd, fcntl.LOCK_UN)
 
 
+def _went_on(gathering: Gathering, fetched: Fetched) -> bool:
+    """Tell whether a file is another conversation, of which the host has all that was fetched, and more.
+
+    What refers to it is right all the same, so it is left alone: the user's own turns are in it.
+    """
+    route, placing = gathering.route, fetched.placing
+    if placing is None or not placing.staged or placing.keep_bytes is not None:
+        return False
+    if route.layout.conversation_id(fetched.place) in (None, route.conversation_id):
+        return False
+    try:
+        with (
+            route.home.open(fetched.place.parent.parts) as folder,
+            opened_file(folder, fetched.place.name) as old,
+            opened_file(gathering.staging.folder, placing.staged) as new,
+        ):
+            return relation_of(new, old) == "beginning"
+    except (OSError, WorkspaceError):
+        return False  # nothing is there, or what placing it refuses
+
+
 def _believable(placed: Placed, looked_ns: int) -> tuple[int, ...]:
     """Return the identity by which a file may be believed to be the same; of one that was left alone only when settled.
 
@@ -239,7 +265,7 @@ def _state(gathering: Gathering, identities: Mapping[PurePosixPath, tuple[int, .
         files={
             str(path): replace(item.saved, identity=identities[path])
             for path, item in gathering.fetched.items()
-            if item.saved is not None
+            if item.saved is not None and path in identities
         },
         scan=SavedScan(
             origin=scan.origin if scan else None,
@@ -268,10 +294,18 @@ class _Told:
             HostFiles(self.route.home),
             self.route.host_main,
             limits=effective_limits(self.route.context),
-            known={item.place: item.entry for item in fetched if item.entry is not None},
+            known={
+                item.place: item.entry
+                for path, item in gathering.fetched.items()
+                if item.entry is not None and path in placed.files
+            },
             scan=gathering.fetched[self.route.main].scan,
         )
         notices = [*gathering.notices, *(notice for item in fetched for notice in item.notices)]
+        for path, item in gathering.fetched.items():
+            if item.placing is not None and path not in placed.files:
+                shown = _shown(item.place)
+                notices.append(Notice("went_on", f"{shown} went on at this host since, and was left as it is", shown))
         for path, one in placed.files.items():
             if one.set_aside is not None:
                 message = f"the host's {printable(str(gathering.places[path]))} held something else and was set aside"
