@@ -5,11 +5,11 @@ What is said here of files and keys was seen with Claude Code 1.0.128, 2.1.197 a
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from host_client.session.line_header import read_headers
 from host_client.stores.layout import Related, Skipped, TranscriptFunctions
 from host_client.stores.profile import BundleRoot
 from sandbox_api.lock import LockSign
@@ -118,12 +118,8 @@ def _locks(wanted_id: str) -> Sequence[LockSign]:
     return [LockSign(_REGISTRY, r"^(?P<pid>[0-9]+)\.json$", wanted_id.encode())]
 
 
-def _is_record(line: bytes) -> bool:
-    try:
-        told = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(told, dict) and told.get("type") in _SAID
+def _is_record(line: bytes | bytearray) -> bool:
+    return any(header.kind and header.kind.partition("/")[0] in _SAID for header in read_headers(line))
 
 
 def resume_command(conversation_id: str, sandbox_workspace: PurePosixPath) -> list[str]:  # noqa: ARG001 -- as every format

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from host_client.errors import SessionError, printable
+from host_client.session.line_header import read_headers
 from host_client.stores.layout import Reference, Related, Skipped, TranscriptFunctions
 from host_client.stores.profile import BundleRoot
 from sandbox_api.errors import Offender
@@ -176,12 +177,8 @@ def _locks(wanted_id: str) -> Sequence[LockSign]:
     return [LockSign("thread-writer-locks", rf"^{re.escape(wanted_id)}\.lock$")]
 
 
-def _is_record(line: bytes) -> bool:
-    try:
-        told = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(told, dict) and told.get("type") in _SAID
+def _is_record(line: bytes | bytearray) -> bool:
+    return any(header.kind and header.kind.partition("/")[0] in _SAID for header in read_headers(line))
 
 
 def _pattern(thread_id: str) -> str:

@@ -5,6 +5,7 @@ The one rule: only what is asked for is looked at, so that a pass over a gigabyt
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from host_client.session.line_block import LineBlocks
 from host_client.session.origin import find_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 MAX_VALUES_COUNT = 256
 """Values of one key that are remembered."""
@@ -109,7 +110,7 @@ class TranscriptScan:
         if self.origin is None:
             self.origin = find_origin(block)
         if self._is_record is not None and not self.has_record:
-            self.has_record = any(map(self._is_record, bytes(block).split(b"\n")))
+            self.has_record = any(map(self._is_record, _lines(block)))
         for key, pattern in self._patterns.items():
             values = self._values[key]
             # To look for the name alone takes a third of the time, and most blocks have none.
@@ -117,3 +118,12 @@ class TranscriptScan:
                 values.update(pattern.findall(block))
                 while len(values) > MAX_VALUES_COUNT:
                     values.pop()
+
+
+def _lines(block: bytes | bytearray) -> Iterator[bytes]:
+    """Yield the lines of a block without their newlines; of a long one, which comes alone, with a single copy."""
+    if isinstance(block, bytearray):
+        yield bytes(memoryview(block)[: len(block) - block.endswith(b"\n")])
+    else:
+        for line in io.BytesIO(block):
+            yield line.removesuffix(b"\n")

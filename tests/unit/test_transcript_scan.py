@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from host_client.agents.claude import LAYOUT
 from host_client.session.transcript_scan import MAX_VALUES_COUNT, TranscriptScan
+from sandbox_api.limits import CHUNK_BYTES
 
 LINES = (
     b'{"type":"mode"}\n'
@@ -55,3 +58,20 @@ def test_values_are_bounded() -> None:
     """At most 256 values of a key are remembered."""
     made = scan([json.dumps({"slug": str(number)}).encode() + b"\n" for number in range(1000)])
     assert len(made.collected["slug"]) == MAX_VALUES_COUNT
+
+
+def test_a_long_line_is_not_copied_again_and_again() -> None:
+    """Who is asked whether something was said gets one copy of a line, and nothing is decoded for the answer."""
+    line = b'{"type":"user","text":"%b","cwd":"/w"}\n' % (b"x" * (16 << 20))
+    pieces = [line[start : start + CHUNK_BYTES] for start in range(0, len(line), CHUNK_BYTES)]
+    made = TranscriptScan(is_record=LAYOUT.is_record)
+    tracemalloc.start()
+    try:
+        for piece in pieces:
+            made.feed(piece)
+        made.finish()
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (made.has_record, made.origin) == (True, "/w")
+    assert peak_bytes < 2.5 * len(line)
