@@ -14,7 +14,8 @@ Rules for threads:
 - An interrupt (Ctrl-C) cancels the call it meets; what a cancelled call leaves behind is what the method says.
 - Do not call from a coroutine: that blocks its loop. Do not use a connected sandbox in a forked child.
 
-Methods raise what their asynchronous originals raise, and have the same parameters. Streams of items become sequences.
+Methods raise what their asynchronous originals raise, and have the same parameters. Streams of items become sequences,
+those without an end iterators.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ from host_client.stores.context import ConversationContext
 from host_client.stores.contract import ConversationStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
     from pathlib import PurePosixPath
 
     from host_client.sandbox.target import Target
+    from host_client.stores.contract import FollowUpdate
     from host_client.stores.relay import RelayResult
     from sandbox_api.limits import Limits
 
@@ -201,6 +203,37 @@ class Conversations(_Blocking[ConversationStore]):
     locate = _call(ConversationStore.locate)
     capture = _call(ConversationStore.capture)
     restore = _call(ConversationStore.restore)
+
+    def follow(
+        self,
+        conversation_id: str,
+        context: ConversationContext,
+        *,
+        interval_seconds: float | None = None,
+        patience_seconds: float | None = None,
+    ) -> Generator[FollowUpdate, None, None]:
+        """Yield updates of a native store's `follow` as they come; each is waited for. Close it, or go on to its end.
+
+        Args:
+            conversation_id: The conversation.
+            context: As for `capture`.
+            interval_seconds: As there; None: the store's own.
+            patience_seconds: The same.
+        """
+        store: Any = self.asynchronous  # not every store has it
+        given = {"interval_seconds": interval_seconds, "patience_seconds": patience_seconds}
+        options = {name: value for name, value in given.items() if value is not None}
+        updates: AsyncGenerator[FollowUpdate, None] = store.follow(conversation_id, context, **options)
+
+        async def next_update() -> FollowUpdate | None:
+            return await anext(updates, None)
+
+        with _portal:  # between two calls, too, it is the same loop
+            try:
+                while (update := _wait(next_update)) is not None:
+                    yield update
+            finally:
+                _wait(updates.aclose)
 
     @property
     def format(self) -> str | None:

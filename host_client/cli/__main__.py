@@ -12,6 +12,7 @@ import click
 from host_client.cli.command import (
     capture,
     doctor,
+    follow,
     info,
     inspect,
     recovery,
@@ -47,6 +48,7 @@ for _command in (
     capture.capture,
     restore.restore,
     relay.relay,
+    follow.follow,
     recovery.recovery,
     relocate.relocate,
     inspect.inspect,

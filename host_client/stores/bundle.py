@@ -9,18 +9,19 @@ import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from host_client.errors import ConfigurationError, SessionError, WorkspaceError, printable
+from host_client.errors import ConfigurationError, OutpostError, SessionError, WorkspaceError, printable
 from host_client.sandbox.place import Place
 from host_client.sandbox.task import in_thread, opened_in_thread
 from host_client.session.bundle import Folder, SavedBundle
 from host_client.stores import local
-from host_client.stores.contract import ConversationRecord, RestoreOutcome
+from host_client.stores.contract import ConversationRecord, FollowUpdate, RestoreOutcome
 from host_client.stores.keeping import keep
+from host_client.stores.patience import Patience
 from sandbox_api.limits import Limits
 from sandbox_api.names import check_conversation_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -205,6 +206,45 @@ class SessionBundleConversations:
             not_atomic=restored.not_atomic,
             duration_seconds=time.perf_counter() - started,
         )
+
+    async def follow(
+        self,
+        conversation_id: str,
+        context: ConversationContext,
+        *,
+        interval_seconds: float = 10.0,
+        patience_seconds: float = 60.0,
+    ) -> AsyncGenerator[FollowUpdate, None]:
+        """Keep the host's copy of a session up to date by captures, until this is closed.
+
+        The first capture is told, and each later one that changed the copy. One that meets a change is left out, since
+        the next is to come. A sandbox that cannot be reached, and a session that is gone or empty for the moment, is
+        waited for. Closing or cancelling leaves the copy as the last capture made it.
+
+        Args:
+            conversation_id: The session; it must be there.
+            context: As for `capture`.
+            interval_seconds: Time between two captures.
+            patience_seconds: How long failures that may pass are borne before the last one comes out.
+
+        Raises:
+            UnavailableError: the sandbox was away for too long.
+            OutpostError: those of `capture`.
+        """
+        patience = Patience(patience_seconds)
+        record = await self.capture(conversation_id, context)
+        yield FollowUpdate(path=record.path, size_bytes=record.bytes_count, record=record)
+        while True:
+            await patience.sleep(interval_seconds)
+            try:
+                record = await self.capture(conversation_id, context)
+            except OutpostError as error:
+                if (error.code, error.reason) != ("session", "changed"):
+                    await patience.bear(error)
+                continue
+            patience.succeed()
+            if not record.unchanged:
+                yield FollowUpdate(path=record.path, size_bytes=record.bytes_count, record=record)
 
     async def list_sessions(self, context: ConversationContext) -> AsyncIterator[SessionSummary]:
         """Yield the sessions of the sandbox; see `NativeConversationStore`.

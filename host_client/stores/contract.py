@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
     from pathlib import Path, PurePosixPath
 
     from host_client.sandbox.place import LeftOut, RecoveryItem, SessionSummary, Undone
@@ -183,6 +183,25 @@ class NativeConversationStore(ConversationStore, Protocol):
 
         Raises:
             ConfigurationError: `invalid_id`.
+        """
+
+    def follow(
+        self,
+        conversation_id: str,
+        context: ConversationContext,
+        *,
+        interval_seconds: float = ...,
+        patience_seconds: float = ...,
+    ) -> AsyncGenerator[FollowUpdate, None]:
+        """Keep the host's copy of a conversation up to date while its CLI works, and tell of it, until this is closed.
+
+        What was received stays, whatever ends it.
+
+        Args:
+            conversation_id: The conversation; it must be there.
+            context: As for `capture`.
+            interval_seconds: Least time between two updates.
+            patience_seconds: How long a sandbox that is away is waited for.
         """
 
     def list_sessions(self, context: ConversationContext) -> AsyncIterator[SessionSummary]:
