@@ -632,3 +632,40 @@ async def test_progress_grows_and_ends_complete(tmp_path: Path) -> None:
     assert {(progress.files_count, progress.bytes_count) for progress in told if progress.is_complete} == {
         (1, len(BIG))
     }
+
+
+async def test_copy_that_was_written_just_now_is_believed_later(tmp_path: Path) -> None:
+    """A file that was right already, but so new that a write might not show, is not believed by its times."""
+    async with scene(tmp_path) as it:
+        it.copy.parent.mkdir(parents=True)
+        it.source.write_bytes(lines())
+        it.copy.write_bytes(it.moved())
+        assert (await it.capture()).unchanged
+        state = json.loads((it.home / STATE).read_bytes())
+        assert [file["identity"] for file in state["files"].values()] == [[]]
+        os.utime(it.copy, (5, 5))
+        assert (await it.capture()).unchanged
+        state = json.loads((it.home / STATE).read_bytes())
+        assert [file["identity"][1] for file in state["files"].values()] == [it.copy.stat().st_ino]
+
+
+async def test_parent_that_the_user_went_on_with_is_left_alone(tmp_path: Path) -> None:
+    """The parent of a fork is another conversation: where the host's has more, it stays, and the fork fits to it."""
+    async with fork(tmp_path) as (it, child, parent):
+        conversation_id = child.stem[-36:]
+        await it.store.capture(conversation_id, it.context)
+        with (it.home / parent).open("ab") as file:
+            file.write(b'{"type":"event_msg","ordinal":99,"payload":{}}\n')
+        theirs = (it.home / parent).read_bytes()
+        for _ in range(2):
+            with (it.sandbox_home / child).open("ab") as file:
+                file.write(b'{"type":"event_msg","ordinal":98,"payload":{}}\n')
+            record = await it.store.capture(conversation_id, it.context)
+            assert "went_on" in reasons(record)
+            assert (await it.store.locate(conversation_id, it.context)).digest == record.digest
+        assert reasons(record) == ["went_on"]
+        assert (it.home / parent).read_bytes() == theirs
+        assert not (it.home / ".outpost/recovery").exists()
+        ordinal, offset = base_of(it.home / child)
+        assert offset == bytes_before(it.home / parent, ordinal)
+        assert (it.home / child).read_bytes().count(b'"ordinal":98') == 2
