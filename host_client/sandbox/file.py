@@ -111,7 +111,8 @@ class Files:
         Args:
             directory: Where to start.
             pattern: `*`, `?` and `[...]`; other characters stand for themselves.
-            max_files: Most results; 0: the daemon's limit of files.
+            max_files: Most results: no more than 65,536, or the daemon's limit of files where that is larger; 0: the
+                daemon's limit of files.
             contains: Only files whose first `head_bytes` have this; empty: any content.
             head_bytes: At most 1 MiB; 0: 64 KiB.
 

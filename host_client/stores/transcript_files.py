@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from host_client.errors import SessionError, WorkspaceError, printable
+from host_client.sandbox.reply import MAX_LISTED_COUNT
 from host_client.session.compression import Decompressor, is_compressed
 from host_client.stores.transcript_home import FIRST_LINE_BYTES
 from host_client.stores.transcript_member import is_own
@@ -61,7 +62,7 @@ class SandboxFiles:
         """
         root = self._home / directory
         found = []
-        async for info in self._files.find(root, pattern, contains=contains):
+        async for info in self._files.find(root, pattern, max_files=MAX_LISTED_COUNT, contains=contains):
             if not info.path.is_relative_to(root) or info.path == root:
                 raise SessionError("protocol", f"the daemon found {printable(str(info.path))} where it did not look")
             path = info.path.relative_to(self._home)

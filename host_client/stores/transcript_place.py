@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from host_client.errors import SessionError, printable
+from host_client.sandbox.reply import MAX_LISTED_COUNT
 from host_client.stores.layout import SandboxPlace
 from host_client.stores.transcript_member import below, is_own
 from sandbox_api.names import path_problem
@@ -57,7 +58,8 @@ async def transcripts(
     root = layout.remote_search_root(place.home)
     below(place.home, root, "the layout's remote_search_root", or_home=True)
     # A pattern of the name, so an id may be one, too.
-    async for info in context.connected.files.find(root, layout.pattern(conversation_id or "*")):
+    pattern = layout.pattern(conversation_id or "*")
+    async for info in context.connected.files.find(root, pattern, max_files=MAX_LISTED_COUNT):
         if not info.path.is_relative_to(root):
             raise SessionError("protocol", f"the daemon found {printable(str(info.path))} where it did not look")
         path = info.path.relative_to(place.home)

@@ -28,6 +28,9 @@ MAX_NAME_BYTES = 255
 MAX_DEPTH_COUNT = 64
 """Directories below a session directory."""
 
+MAX_FOUND_COUNT = 65_536
+"""Files that a search may tell, also where one bundle may have fewer."""
+
 HOOK_SECONDS = 10.0
 HOOK_MEMORY_BYTES = 512 * MIB
 
@@ -62,6 +65,11 @@ class Limits:
     def max_manifest_bytes(self) -> int:
         """Largest serialized manifest that `max_files` entries can need."""
         return self.max_files * MAX_MANIFEST_ENTRY_BYTES
+
+    @property
+    def max_found_count(self) -> int:
+        """Most files that a search tells who asks for so many: a home has more files than one bundle."""
+        return max(self.max_files, MAX_FOUND_COUNT)
 
     def check(self, *, bytes_count: int, files_count: int) -> None:
         """Refuse a bundle of that size.

@@ -41,8 +41,8 @@ class FileService(file_pb2_grpc.FileServiceServicer):
         self._executor = executor
 
     async def Find(self, request: file_pb2.FindRequest, context: Context) -> None:  # noqa: N802, D102
-        own = self._sandbox.limits.max_files
-        max_files = min(request.max_files or own, own)
+        limits = self._sandbox.limits
+        max_files = min(request.max_files or limits.max_files, limits.max_found_count)
         found = find_files(
             self._sandbox.roots,
             request.directory,

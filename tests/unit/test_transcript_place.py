@@ -14,6 +14,7 @@ from host_client.sandbox.file import FileInfo
 from host_client.stores.context import ConversationContext
 from host_client.stores.layout import SandboxPlace
 from host_client.stores.transcript_place import transcripts
+from sandbox_api.limits import MAX_FOUND_COUNT
 from support.transcript_format import IN_BUCKETS, LAYOUT
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ class Found:
         self.asked: list[tuple[PurePosixPath, str]] = []
         self._paths = paths
 
-    async def find(self, directory: PurePosixPath, pattern: str) -> AsyncIterator[FileInfo]:
+    async def find(self, directory: PurePosixPath, pattern: str, *, max_files: int) -> AsyncIterator[FileInfo]:
         """Yield them, whatever was asked."""
+        assert max_files > MAX_FOUND_COUNT, "so that it is the daemon's limit that counts"
         self.asked.append((directory, pattern))
         for path in self._paths:
             yield FileInfo(PurePosixPath(path), "file", 1, datetime.now(UTC), 0o600, 0, 0)
