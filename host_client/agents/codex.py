@@ -104,12 +104,26 @@ class _Relatives:
                 f"the conversation {self.wanted_id} was forked from {told}, of which there is no rollout",
                 hint="the CLI cannot resume it either; put that rollout back",
             )
-        raise SessionError(
-            "ambiguous",
-            f"{len(found)} rollouts have the id {told}, from which {self.wanted_id} was forked",
-            hint="move or remove all but the one that is meant",
-            offenders=(Offender(printable(str(path)), "has this id") for path in found),
-        )
+        raise _ambiguous(f"{len(found)} rollouts have the id {told}, from which {self.wanted_id} was forked", found)
+
+    def check(self) -> None:
+        """Make sure that no thread was found twice: the CLI takes one of two without a word."""
+        found: dict[str | None, list[PurePosixPath]] = {}
+        for path in self.related:
+            found.setdefault(conversation_id(path), []).append(path)
+        for thread_id, paths in found.items():
+            if len(paths) > 1:
+                message = f"{len(paths)} rollouts have the id {thread_id}, which belongs to {self.wanted_id}"
+                raise _ambiguous(message, paths)
+
+
+def _ambiguous(message: str, paths: Sequence[PurePosixPath]) -> SessionError:
+    return SessionError(
+        "ambiguous",
+        message,
+        hint="move or remove all but the one that is meant",
+        offenders=(Offender(printable(str(path)), "has this id") for path in paths),
+    )
 
 
 async def _related(conversation: Conversation) -> Sequence[Related | Skipped]:
@@ -120,6 +134,7 @@ async def _related(conversation: Conversation) -> Sequence[Related | Skipped]:
     if isinstance(family, str):
         for path in await _family(files, family):
             await relatives.add(path, is_required=False)
+    relatives.check()
     ids = frozenset(filter(None, map(conversation_id, relatives.related)))
     found: list[Related | Skipped] = [
         item for path, item in relatives.related.items() if path != conversation.transcript
@@ -134,7 +149,7 @@ async def _related(conversation: Conversation) -> Sequence[Related | Skipped]:
 
 async def _family(files: ConversationFiles, session_id: str) -> list[PurePosixPath]:
     """Return the rollouts of a thread and its sub-agents: their first lines name the thread that all began with."""
-    sign = b'"session_id":' + json.dumps(session_id).encode()
+    sign = json.dumps(session_id).encode()
     found = []
     for folder in _FOLDERS:
         plain = await files.find(folder, "rollout-*.jsonl", contains=sign)

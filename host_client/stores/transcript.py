@@ -164,6 +164,8 @@ class TranscriptConversations:
                 `missing_required`, `unsafe_name`, `root_symlink`, `symlink`, `corrupt`; `protocol`, `incomplete`,
                 `digest_mismatch`: the daemon broke its word.
             ConfigurationError: `invalid_id`, `invalid_argument`.
+            ConflictError: `other_bucket`: this host has the conversation, or one that it needs, elsewhere as well, and its
+                CLI might take that one.
             LimitError: `max_bytes`, `max_files`, `max_depth`, `disk_full`, `read_only`.
             WorkspaceError: `unsafe_path`: a link below the home; `access`.
             UnavailableError: the daemon went away; safe to repeat.

@@ -11,14 +11,16 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from host_client.errors import SessionError, WorkspaceError, printable
-from host_client.sandbox.task import task_group
+from host_client.sandbox.task import in_thread, task_group
 from host_client.session.compression import Decompressor, is_compressed
 from host_client.session.line_block import LineBlocks
 from host_client.session.origin import find_origin
 from host_client.stores.contract import Notice
 from host_client.stores.layout import Conversation, Reference, Related
+from host_client.stores.transcript_copy import conversation_places, host_copies
 from host_client.stores.transcript_fetch import Fetcher, NoTailError
 from host_client.stores.transcript_files import SandboxFiles, versions
+from host_client.stores.transcript_home import HostFiles
 from host_client.stores.transcript_kept import effective_limits
 from host_client.stores.transcript_member import Members, members
 from host_client.stores.transcript_order import Order, full_capture, refused
@@ -119,6 +121,7 @@ class Gathering:
 
         Raises:
             NoTailError: what the last capture left cannot be gone on with.
+            ConflictError: `other_bucket`: this host has a conversation elsewhere, and its CLI might take that one.
             SessionError: `empty`, `redaction_unsupported`, `corrupt`, and those of `Fetcher.fetch`.
             OutpostError: others of `Fetcher.fetch` and of the layout.
         """
@@ -132,6 +135,8 @@ class Gathering:
         if route.context.redaction is not None:
             route.context.redaction.check_names(str(member.path) for member in self.members.all)
         self.places = self.members.places(route.host_main)
+        wanted = conversation_places(route.layout, self.members, self.places)
+        self.notices += await in_thread(host_copies, route.layout, HostFiles(route.home), wanted)
         counted = (member.path for member in self.members.related if member.kind != "lines")
         sizes = (self._files.sizes.get(path, 0) for path in counted)
         self.tally.expect(files_count=len(self.members.all), bytes_count=sum(sizes))

@@ -15,6 +15,7 @@ from host_client.sandbox.progress import Reporter
 from host_client.sandbox.task import in_thread
 from host_client.session.transcript_scan import TranscriptScan
 from host_client.stores.contract import Notice, RestoreOutcome
+from host_client.stores.transcript_copy import conversation_places
 from host_client.stores.transcript_home import HostFiles, HostHome
 from host_client.stores.transcript_kept import (
     effective_limits,
@@ -30,7 +31,7 @@ from host_client.stores.transcript_sending import Sending
 from sandbox_api.lock import MAX_SIGNS_COUNT, LockSign
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import PurePosixPath
 
     from host_client.sandbox.transcript import RestoredTranscript
@@ -66,7 +67,7 @@ class _Restore:
         scan = await in_thread(self._scanned, files, main)
         named, missing = await kept_members(layout, record.conversation_id, files, main, scan.collected)
         places = named.places(target)
-        await self._refuse_copies(place, places.values())
+        await self._refuse_copies(place, conversation_places(layout, named, places))
         notices = [*missing, *(note for note in transcript_notices(scan, main) if note.reason == "no_origin")]
         move = Move(layout, files.content, named.transcripts, destination=str(place.root), origin=scan.origin)
         sending = Sending(files, named, places, move)
@@ -149,13 +150,10 @@ class _Restore:
         scan.finish()
         return scan
 
-    async def _refuse_copies(self, place: SandboxPlace, targets: Iterable[PurePosixPath]) -> None:
+    async def _refuse_copies(self, place: SandboxPlace, targets: Mapping[str, PurePosixPath]) -> None:
         """Refuse to put a second copy of a conversation beside one that the CLI may take instead."""
         copies: list[Offender] = []
-        for target in targets:
-            conversation_id = self.layout.conversation_id(target)
-            if conversation_id is None:
-                continue
+        for conversation_id, target in targets.items():
             async for _, path, info in transcripts(self.layout, self.context, place, conversation_id):
                 if path != target:
                     copies.append(Offender(printable(str(info.path)), f"has the id {conversation_id}"))

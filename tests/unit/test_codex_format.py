@@ -8,7 +8,9 @@ import pytest
 
 from host_client.agents.codex import LAYOUT, conversation_id, resume_command
 from host_client.errors import SessionError
+from host_client.session.compression import compressed
 from host_client.stores.layout import Conversation, Reference, Related, SandboxPlace, Skipped
+from host_client.stores.transcript_home import HostFiles, HostHome
 from support.host_files import HostTree
 from support.recorded import DATA
 
@@ -66,6 +68,29 @@ def test_the_place_is_kept(folder: str) -> None:
     )
     place = SandboxPlace(PurePosixPath("/h/.codex"), PurePosixPath("/w"))
     assert LAYOUT.remote_path(A, place, Path("/u/sessions/x/.codex", path)) == place.home / path
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("copy", [_path(B, "archived_sessions"), _path(B).with_suffix(".jsonl.zst")])
+async def test_a_thread_that_is_there_twice_is_refused(tmp_path: Path, copy: PurePosixPath) -> None:
+    """Of two rollouts of a sub-agent the CLI takes one without a word; here both are named."""
+    packed = b"".join(compressed([_meta(B, A)]))
+    _write(
+        tmp_path, {_path(A): _meta(A), _path(B): _meta(B, A), copy: packed if copy.suffix == ".zst" else _meta(B, A)}
+    )
+    home = HostHome(tmp_path, tmp_path, tmp_path, tmp_path, ())
+    with pytest.raises(SessionError) as caught:
+        await LAYOUT.related(Conversation(A, _path(A), HostFiles(home), {}))
+    assert caught.value.reason == "ambiguous"
+    assert {offender.path for offender in caught.value.offenders} == {str(_path(B)), str(copy)}
+
+
+@pytest.mark.anyio
+async def test_a_sub_agent_is_known_in_any_spacing(tmp_path: Path) -> None:
+    """A rollout that something wrote anew has spaces in its first line, which the CLI does not mind."""
+    spaced = json.dumps(json.loads(_meta(B, A))).encode() + b"\n"
+    _write(tmp_path, {_path(A): _meta(A), _path(B): spaced})
+    assert Related(_path(B), "transcript") in await _related(tmp_path, A, _path(A))
 
 
 @pytest.mark.anyio
