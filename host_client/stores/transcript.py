@@ -10,7 +10,7 @@ from contextlib import aclosing
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from host_client.errors import ConfigurationError, OutpostError, SessionError, printable
+from host_client.errors import OutpostError, SessionError, printable
 from host_client.sandbox.place import RecoveryItem, SessionSummary, Undone
 from host_client.sandbox.task import in_thread
 from host_client.session.folder import Folder
@@ -19,6 +19,7 @@ from host_client.stores import transcript_capture, transcript_follow, transcript
 from host_client.stores.bundle import STEPS
 from host_client.stores.contract import ConversationRecord, RestoreOutcome
 from host_client.stores.patience import Patience
+from host_client.stores.transcript_gathering import nothing_said
 from host_client.stores.transcript_home import HostFiles, HostHome
 from host_client.stores.transcript_kept import MAX_LEFT_OUT_COUNT, effective_limits, find_kept, read_kept
 from host_client.stores.transcript_place import sandbox_place, transcripts
@@ -132,11 +133,7 @@ class TranscriptConversations:
         kept = await read_kept(self.layout, conversation_id, files, found.main, limits=effective_limits(context))
         host_path = home.host_path / found.main
         if not kept.scan.has_record and not context.allow_empty:
-            raise SessionError(
-                "empty",
-                f"nothing was said in the transcript {printable(str(host_path))}",
-                hint="the CLI would not resume it; allow it with allow_empty",
-            )
+            raise nothing_said(host_path)
         left_out = [*found.left_out, *kept.left_out]
         return ConversationRecord(
             format=self.format,
@@ -164,8 +161,8 @@ class TranscriptConversations:
                 `missing_required`, `unsafe_name`, `root_symlink`, `symlink`, `corrupt`; `protocol`, `incomplete`,
                 `digest_mismatch`: the daemon broke its word.
             ConfigurationError: `invalid_id`, `invalid_argument`.
-            ConflictError: `other_bucket`: this host has the conversation, or one that it needs, elsewhere as well, and its
-                CLI might take that one.
+            ConflictError: `other_bucket`: this host has the conversation, or one that it needs, elsewhere, and its CLI
+                might take that one.
             LimitError: `max_bytes`, `max_files`, `max_depth`, `disk_full`, `read_only`.
             WorkspaceError: `unsafe_path`: a link below the home; `access`.
             UnavailableError: the daemon went away; safe to repeat.
@@ -189,13 +186,7 @@ class TranscriptConversations:
             LimitError: any reason.
             UnavailableError: the daemon went away; safe to repeat.
         """
-        if record.format != self.format:
-            raise ConfigurationError(
-                "format_mismatch",
-                f"a record of the format '{printable(record.format)}' cannot be restored as {self.format!r}",
-                hint="restore it with the store of its own format",
-            )
-        check_conversation_id(record.conversation_id)
+        record.checked_id(self.format)
         return await transcript_restore.restore(self.layout, record, context)
 
     async def follow(
