@@ -9,7 +9,7 @@ import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from host_client.errors import ConfigurationError, OutpostError, SessionError, WorkspaceError, printable
+from host_client.errors import OutpostError, SessionError, WorkspaceError, printable
 from host_client.sandbox.place import Place
 from host_client.sandbox.task import in_thread, opened_in_thread
 from host_client.session.bundle import Folder, SavedBundle
@@ -165,13 +165,7 @@ class SessionBundleConversations:
             LimitError: any reason.
             UnavailableError: the daemon went away; safe to repeat.
         """
-        if record.format != self.format:
-            raise ConfigurationError(
-                "format_mismatch",
-                f"a record of the format '{printable(record.format)}' cannot be restored as {self.format!r}",
-                hint="restore it with the store of its own format",
-            )
-        conversation_id = check_conversation_id(record.conversation_id)
+        conversation_id = record.checked_id(self.format)
         sandbox = context.connected
         started = time.perf_counter()
         async with opened_in_thread(

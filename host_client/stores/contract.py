@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from host_client.errors import ConfigurationError, printable
+from sandbox_api.names import check_conversation_id
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
     from pathlib import Path, PurePosixPath
@@ -74,6 +77,20 @@ class ConversationRecord:
     reference: object | None = None
     notices: Sequence[Notice] = ()
     redactions: Mapping[str, int] = field(default_factory=dict)
+
+    def checked_id(self, format_name: str) -> str:
+        """Return the id, for a store of that format that is to restore it.
+
+        Raises:
+            ConfigurationError: `format_mismatch`, `invalid_id`.
+        """
+        if self.format != format_name:
+            raise ConfigurationError(
+                "format_mismatch",
+                f"a record of the format '{printable(self.format)}' cannot be restored as {format_name!r}",
+                hint="restore it with the store of its own format",
+            )
+        return check_conversation_id(self.conversation_id)
 
 
 @dataclass(frozen=True, kw_only=True)

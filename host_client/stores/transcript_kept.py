@@ -20,7 +20,7 @@ from host_client.session.line_selection import selected_lines
 from host_client.session.transcript_scan import TranscriptScan
 from host_client.stores.contract import Notice
 from host_client.stores.layout import Conversation
-from host_client.stores.transcript_member import kept_digest, members
+from host_client.stores.transcript_member import MAX_FILES_COUNT, kept_digest, members
 from sandbox_api.limits import Limits
 from sandbox_api.manifest import Entry
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MAX_LEFT_OUT_COUNT = 100
 """Entries of `left_out` that a record names."""
 
-_DEFAULT_LIMITS = Limits(max_bytes=64 << 30, max_files=65_536)
+_DEFAULT_LIMITS = Limits(max_bytes=64 << 30, max_files=MAX_FILES_COUNT)
 _NONE_KNOWN: Mapping[PurePosixPath, Entry] = MappingProxyType({})
 
 
