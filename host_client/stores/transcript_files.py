@@ -11,7 +11,7 @@ from host_client.stores.transcript_home import FIRST_LINE_BYTES
 from host_client.stores.transcript_member import is_own
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import PurePosixPath
 
@@ -60,15 +60,10 @@ class SandboxFiles:
             LimitError: `max_files`, `max_depth`.
             WorkspaceError: `unsafe_path`, `access`.
         """
-        root = self._home / directory
         found = []
-        async for info in self._files.find(root, pattern, max_files=MAX_LISTED_COUNT, contains=contains):
-            if not info.path.is_relative_to(root) or info.path == root:
-                raise SessionError("protocol", f"the daemon found {printable(str(info.path))} where it did not look")
-            path = info.path.relative_to(self._home)
-            if not is_own(path):
-                self._note(path, info)
-                found.append(path)
+        async for path, info in found_below(self._files, self._home, self._home / directory, pattern, contains):
+            self._note(path, info)
+            found.append(path)
         return sorted(found)
 
     async def exists(self, path: PurePosixPath) -> bool:
@@ -106,6 +101,25 @@ class SandboxFiles:
     def _note(self, path: PurePosixPath, info: FileInfo) -> None:
         self.sizes[path] = info.size
         self.modified[path] = info.modified
+
+
+async def found_below(
+    files: Files, home: PurePosixPath, root: PurePosixPath, pattern: str, contains: bytes = b""
+) -> AsyncIterator[tuple[PurePosixPath, FileInfo]]:
+    """Yield what a sandbox has below a directory of a home, by its path below the home.
+
+    What lies in a recovery or staging folder is passed over.
+
+    Raises:
+        SessionError: `protocol`: the daemon found files where it did not look.
+        LimitError: `max_files`, `max_depth`.
+    """
+    async for info in files.find(root, pattern, max_files=MAX_LISTED_COUNT, contains=contains):
+        if not info.path.is_relative_to(root) or info.path == root:
+            raise SessionError("protocol", f"the daemon found {printable(str(info.path))} where it did not look")
+        path = info.path.relative_to(home)
+        if not is_own(path):
+            yield path, info
 
 
 def versions(named: Members, files: SandboxFiles) -> Mapping[PurePosixPath, Version]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from host_client.errors import SessionError, printable
-from host_client.sandbox.reply import MAX_LISTED_COUNT
 from host_client.stores.layout import SandboxPlace
-from host_client.stores.transcript_member import below, is_own
+from host_client.stores.transcript_files import found_below
+from host_client.stores.transcript_member import below
 from sandbox_api.names import path_problem
 
 if TYPE_CHECKING:
@@ -53,17 +52,14 @@ async def transcripts(
 
     Raises:
         ConfigurationError: `invalid_argument`: the layout names a place outside of the home.
+        SessionError: `protocol`: the daemon found files where it did not look.
         LimitError: `max_files`, `max_depth`.
     """
     root = layout.remote_search_root(place.home)
     below(place.home, root, "the layout's remote_search_root", or_home=True)
     # A pattern of the name, so an id may be one, too.
     pattern = layout.pattern(conversation_id or "*")
-    async for info in context.connected.files.find(root, pattern, max_files=MAX_LISTED_COUNT):
-        if not info.path.is_relative_to(root):
-            raise SessionError("protocol", f"the daemon found {printable(str(info.path))} where it did not look")
-        path = info.path.relative_to(place.home)
-        is_candidate = not is_own(path) and not path_problem(os.fsencode(path))
-        found_id = layout.conversation_id(path) if is_candidate else None
+    async for path, info in found_below(context.connected.files, place.home, root, pattern):
+        found_id = None if path_problem(os.fsencode(path)) else layout.conversation_id(path)
         if found_id is not None and found_id == (conversation_id or found_id):
             yield found_id, path, info

@@ -36,8 +36,11 @@ class Found:
         self.asked: list[tuple[PurePosixPath, str]] = []
         self._paths = paths
 
-    async def find(self, directory: PurePosixPath, pattern: str, *, max_files: int) -> AsyncIterator[FileInfo]:
+    async def find(
+        self, directory: PurePosixPath, pattern: str, *, max_files: int, contains: bytes
+    ) -> AsyncIterator[FileInfo]:
         """Yield them, whatever was asked."""
+        assert not contains
         assert max_files > MAX_FOUND_COUNT, "so that it is the daemon's limit that counts"
         self.asked.append((directory, pattern))
         for path in self._paths:
@@ -70,7 +73,7 @@ async def test_main_transcripts_are_told_by_their_ids() -> None:
 
 async def test_a_daemon_that_finds_things_elsewhere_is_not_believed() -> None:
     """What lies outside of the folder that was asked for is a broken promise."""
-    for path in ("/etc/S1.jsonl", "/h/sessions2/S1.jsonl"):
+    for path in ("/etc/S1.jsonl", "/h/sessions2/S1.jsonl", "/h/sessions"):
         with pytest.raises(SessionError) as caught:
             [item async for item in transcripts(IN_BUCKETS, context(Found(path)), PLACE)]
         assert caught.value.reason == "protocol"
