@@ -162,16 +162,16 @@ class Relocator:
         """
         if isinstance(block, bytearray) or (self._cuts and self._cuts[-1] < self._given_bytes + len(block)):
             return None
-        parts = block.split(self._old_member)
-        names_count = stringzilla.count(block, _NAME)  # ten times as fast as Python's own
-        if has_escaped_key(block) or names_count != len(parts) - 1:
+        # By SIMD: `count` and `split` of bytes take four to ten times as long.
+        names_count = stringzilla.count(block, _NAME)
+        if has_escaped_key(block) or names_count != stringzilla.count(block, self._old_member):
             return None
         if not names_count:
             return block
-        if any(part.endswith(b"\\") for part in parts) or not are_json(block):
+        if stringzilla.find(block, b"\\" + self._old_member) >= 0 or not are_json(block):
             return None
         self.changed_count += names_count
-        return self._new_member.join(parts)
+        return self._new_member.join(stringzilla.Str(block).split(self._old_member))
 
     def _edited(self, block: bytes | bytearray) -> Iterator[bytes]:
         """Yield a block with its values changed one by one."""

@@ -10,6 +10,8 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+import stringzilla
+
 from host_client.session.line import decode_string, is_json
 from host_client.session.line_block import LineBlocks
 from host_client.session.origin import find_origin
@@ -49,8 +51,7 @@ class TranscriptScan:
         self._is_record = is_record
         self._blocks = LineBlocks()
         self._values: dict[str, set[bytes]] = {key: set() for key in keys}
-        self._names = {key: re.compile(re.escape(json.dumps(key).encode())) for key in keys}
-        # A literal beginning, which the matcher finds fast.
+        self._names = {key: json.dumps(key).encode() for key in keys}
         self._patterns = {
             key: re.compile(re.escape(json.dumps(key).encode()) + rb'[ \t]*:[ \t]*("(?:[^"\\]|\\.){0,4096}")')
             for key in keys
@@ -113,8 +114,8 @@ class TranscriptScan:
             self.has_record = any(map(self._is_record, _lines(block)))
         for key, pattern in self._patterns.items():
             values = self._values[key]
-            # To look for the name alone takes a third of the time, and most blocks have none.
-            if len(values) < MAX_VALUES_COUNT and self._names[key].search(block):
+            # Most blocks have none: to look for the name alone, by SIMD, takes a tenth of the time.
+            if len(values) < MAX_VALUES_COUNT and stringzilla.find(block, self._names[key]) >= 0:
                 values.update(pattern.findall(block))
                 while len(values) > MAX_VALUES_COUNT:
                     values.pop()
