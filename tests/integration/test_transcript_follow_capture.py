@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.parametrize("change", ["truncate", "rewrite", "replace", "empty"])
 async def test_other_content_is_captured_and_followed_again(tmp_path: Path, change: str) -> None:
     """Truncated, written anew in place, replaced by another file, or emptied first: the copy is as the transcript."""
     async with scene(tmp_path) as it, it.following() as updates:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pytest
 
     from host_client.sandbox.follow import FollowPart
-
     from host_client.sandbox.sandbox import Sandbox
     from host_client.stores.contract import ConversationRecord, FollowUpdate
     from host_client.stores.layout import TranscriptFunctions
@@ -165,6 +164,3 @@ def record_streams(patch: pytest.MonkeyPatch) -> list[list[FollowPart]]:
 
     patch.setattr(Transcripts, "follow", follow)
     return taken
-
-
-@pytest.mark.parametrize("change", ["truncate", "rewrite", "replace", "empty"])
