@@ -72,7 +72,7 @@ def _large(bench: Bench) -> Iterator[Row]:
     if not peaks_wanted and not bench.wants(_CAPTURE_CASE, _STREAM):
         return
     place = TranscriptPlace.build(_LARGE_BYTES, bench.directory)
-    with place.daemon() as daemon, bare_stream(_LARGE_BYTES // MIB) as stream:
+    with place.daemon() as daemon, bare_stream(place.source) as stream:
         ours = Capture(place, daemon)
         # Half the rounds do: a round takes seconds, and noise of the machine is small beside that.
         measures = interleave([ours, stream], (bench.rounds + 1) // 2)

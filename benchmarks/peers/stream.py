@@ -1,8 +1,10 @@
-"""A bare gRPC stream: messages of 1 MiB over a Unix socket, from one process to another, and nothing done about them.
+"""A bare gRPC stream of a file: messages of 1 MiB over a Unix socket, from one process to another.
 
-As a program of its own: `python -m benchmarks.peers.stream serve SOCKET COUNT` serves one method that sends so many
-messages, all of them the same bytes in memory, until its standard input ends; `read SOCKET COUNT` calls it once and
-prints the seconds of that.
+It is what one writes first with the generated code of `FileService.Read`: the server reads the file and sends it, the
+client takes the data out of each message and drops it. Nothing is hashed, checked, changed or written.
+
+As a program of its own: `python -m benchmarks.peers.stream serve SOCKET` serves that method until its standard input
+ends; `read SOCKET FILE` calls it once and prints the seconds of that.
 """
 
 import asyncio
@@ -11,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,17 +23,17 @@ import grpc.aio
 
 from benchmarks.daemon import own_peak_mib
 from benchmarks.harness import MAX_COMMAND_SECONDS, BenchError, Sample, wait_for
+from sandbox_api.v1 import file_pb2, file_pb2_grpc, payload_pb2
 
-_METHOD = "/bench.Stream/Read"
-_MESSAGE = bytes(1 << 20)
+_PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class BareStream:
-    """Read a stream of so many MiB once, in a process of its own, from a server that already runs."""
+    """Read a file once, in a process of its own, from a server that already runs."""
 
     socket_path: Path
-    size_mib: int
+    file_path: Path
     name: str = "bare gRPC stream"
 
     def prepare(self) -> None:
@@ -39,7 +41,7 @@ class BareStream:
 
     def run(self) -> Sample:
         """Read once."""
-        command = _command("read", self.socket_path, self.size_mib)
+        command = _command("read", self.socket_path, self.file_path)
         try:
             done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=MAX_COMMAND_SECONDS)
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
@@ -55,39 +57,40 @@ class BareStream:
 
 
 @contextmanager
-def bare_stream(size_mib: int) -> Iterator[BareStream]:
-    """Serve the stream from a process of its own and yield the subject that reads it."""
+def bare_stream(file_path: Path) -> Iterator[BareStream]:
+    """Serve files from a process of its own and yield the subject that reads this one."""
     with tempfile.TemporaryDirectory(prefix="outpost-bench-") as directory:
         socket_path = Path(directory) / "bare.sock"
-        command = _command("serve", socket_path, size_mib)
+        command = _command("serve", socket_path)
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
             if server.stdout is None:
                 raise BenchError("the bare stream's server has no standard output")
             wait_for(server.stdout.fileno, "the bare stream's server")
             if server.stdout.readline() != b"serving\n":
                 raise BenchError("the bare stream's server did not start")
-            yield BareStream(socket_path, size_mib)
+            yield BareStream(socket_path, file_path)
 
 
-def _command(role: str, socket_path: Path, count: int) -> list[str]:
-    return [sys.executable, "-m", "benchmarks.peers.stream", role, str(socket_path), str(count)]
+def _command(role: str, *paths: Path) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.peers.stream", role, *map(str, paths)]
 
 
-class _Handler(grpc.GenericRpcHandler):
-    def __init__(self, count: int) -> None:
-        self._count = count
+class _Files(file_pb2_grpc.FileServiceServicer):
+    async def Read(  # noqa: N802 - the name of the call
+        self,
+        request: file_pb2.ReadRequest,
+        context: grpc.aio.ServicerContext[file_pb2.ReadRequest, file_pb2.ReadResponse],  # noqa: ARG002
+    ) -> AsyncIterator[file_pb2.ReadResponse]:
+        offset = 0
+        with open(request.path, "rb", buffering=0) as file:  # noqa: ASYNC230, PTH123 - the simplest way, as it is
+            while data := file.read(_PIECE_BYTES):
+                yield file_pb2.ReadResponse(chunk=payload_pb2.Chunk(offset=offset, data=data))
+                offset += len(data)
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        async def send(_: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
-            for _ in range(self._count):
-                await context.write(_MESSAGE)
 
-        return grpc.unary_stream_rpc_method_handler(send) if handler_call_details.method == _METHOD else None
-
-
-async def _serve(socket_path: str, count: int) -> None:
+async def _serve(socket_path: str) -> None:
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers([_Handler(count)])
+    file_pb2_grpc.add_FileServiceServicer_to_server(_Files(), server)
     server.add_insecure_port(f"unix:{socket_path}")
     await server.start()
     print("serving", flush=True)
@@ -95,20 +98,21 @@ async def _serve(socket_path: str, count: int) -> None:
     await server.stop(None)
 
 
-async def _read(socket_path: str, count: int) -> float:
+async def _read(socket_path: str, file_path: str) -> float:
     async with grpc.aio.insecure_channel(f"unix:{socket_path}") as channel:
         await channel.channel_ready()
         began = time.perf_counter()
-        received = [len(message) async for message in channel.unary_stream(_METHOD)(b"")]
+        received_bytes = 0
+        async for message in file_pb2_grpc.FileServiceStub(channel).Read(file_pb2.ReadRequest(path=file_path.encode())):
+            received_bytes += len(message.chunk.data)
         seconds = time.perf_counter() - began
-    if received != [len(_MESSAGE)] * count:
+    if received_bytes != Path(file_path).stat().st_size:  # noqa: ASYNC240 - when all is over
         raise BenchError("the bare stream is not whole")
     return seconds
 
 
 if __name__ == "__main__":
-    _, asked_role, path_text, count_text = sys.argv
-    if asked_role == "serve":
-        asyncio.run(_serve(path_text, int(count_text)))
+    if sys.argv[1] == "serve":
+        asyncio.run(_serve(sys.argv[2]))
     else:
-        print(json.dumps({"seconds": asyncio.run(_read(path_text, int(count_text))), "peak_mib": own_peak_mib()}))
+        print(json.dumps({"seconds": asyncio.run(_read(*sys.argv[2:])), "peak_mib": own_peak_mib()}))
