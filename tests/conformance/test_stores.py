@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from host_client.errors import ConfigurationError, SessionError
-from host_client.sandbox.sandbox import connect
-from host_client.sandbox.target import LocalTarget
 from host_client.sandbox.task import in_thread
 from host_client.stores.context import ConversationContext
 from host_client.stores.transcript import TranscriptConversations
 from support.conversation import EXTRA, ID, files_below, make_session, store
+from support.restore_scene import sandbox_of
 from support.transcript_format import IN_BUCKETS, LAYOUT, WITH_SIDECARS, lines, write_transcript
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from host_client.sandbox.sandbox import Sandbox
     from host_client.stores.contract import NativeConversationStore
     from host_client.stores.layout import TranscriptFunctions
 
@@ -99,15 +96,6 @@ CASES = {
 def case(request: pytest.FixtureRequest) -> Case:
     """Give every implementation in turn."""
     return CASES[request.param]
-
-
-@asynccontextmanager
-async def sandbox_of(directory: Path) -> AsyncIterator[Sandbox]:
-    """Serve `home` and `workspace` of a directory."""
-    for name in ("home", "workspace"):
-        (directory / name).mkdir(parents=True, exist_ok=True)
-    async with connect(LocalTarget(directory / "home", directory / "workspace")) as sandbox:
-        yield sandbox
 
 
 async def test_a_conversation_moves_from_one_sandbox_to_another(tmp_path: Path, case: Case) -> None:
