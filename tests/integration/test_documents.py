@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -15,32 +16,30 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import host_client
-from host_client import ConversationContext, connect
+from host_client import ConflictError, ConversationContext, connect
+from support.conversation import files_below
 from support.recorded import DATA, recording
 
 if TYPE_CHECKING:
-    from host_client import SessionBundleConversations
+    from host_client import SessionBundleConversations, TranscriptConversations
 
 ROOT = Path(__file__).parents[2]
 
 
-def _example(document: str, tmp_path: Path) -> SessionBundleConversations:
-    """Run the document's first Python block as a module of its own, so that hooks have source."""
-    found = re.search(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
-    assert found
+def _example(document: str, tmp_path: Path, number: int = 0) -> Any:
+    """Run one of the document's Python blocks as a module of its own, so that hooks have source; return its store."""
+    block = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)[number]
     module = tmp_path / "example.py"
-    module.write_text(found[1])
+    module.write_text(block)
     namespace: dict[str, object] = {"__name__": "example", "__file__": str(module)}
-    exec(compile(found[1], str(module), "exec"), namespace)  # noqa: S102 - our own document
-    store = namespace["store"]
-    assert type(store).__name__ == "SessionBundleConversations"
-    return store  # type: ignore[return-value]
+    exec(compile(block, str(module), "exec"), namespace)  # noqa: S102 - our own document
+    return namespace["store"]
 
 
 @pytest.mark.anyio
 async def test_the_profile_of_the_guide_moves_a_session(tmp_path: Path) -> None:
     """docs/profiles.md: the session arrives with the new cwd, without its lock file."""
-    store = _example("docs/profiles.md", tmp_path)
+    store: SessionBundleConversations = _example("docs/profiles.md", tmp_path)
     session = tmp_path / "a/.mycli/sessions/s-1"
     (session / "files").mkdir(parents=True)
     (tmp_path / "b").mkdir()
@@ -59,6 +58,66 @@ async def test_the_profile_of_the_guide_moves_a_session(tmp_path: Path) -> None:
         "session.json",
     ]
     assert (placed / "session.json").read_text() == f'{{"id": "s-1", "cwd": "{tmp_path / "b"}"}}'
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("number", [0, 1], ids=["alone", "with other files"])
+async def test_the_layouts_of_the_guide_move_a_conversation(tmp_path: Path, number: int) -> None:
+    """docs/formats.md: lines are relocated, related files arrive with their conversation alone, the token does not."""
+    store: TranscriptConversations = _example("docs/formats.md", tmp_path, number)
+    line = '{"cwd": "/old", "note": "plan", "text": "in /old"}\n'
+    files = {
+        "sessions/s-1.jsonl": line,
+        "sessions/s-1/large.txt": "/old",
+        "sessions/s-2.jsonl": line,
+        "sessions/s-2/large.txt": "of the other",
+        "notes/plan.md": "a plan",
+        "notes/other.md": "of nobody",
+        "titles.jsonl": '{"id": "s-2", "title": "b"}\n{"id": "s-1", "title": "a"}\n',
+        "token": "secret",
+    }
+    for path, text in files.items():
+        (tmp_path / "a/.mycli" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "a/.mycli" / path).write_text(text)
+    for name in ("b", "kept", "repository"):
+        (tmp_path / name).mkdir()
+    async with connect(f"local:{tmp_path / 'a'}") as a, connect(f"local:{tmp_path / 'b'}") as b:
+        context = ConversationContext(conversation_home=tmp_path / "kept", repository=tmp_path / "repository")
+        record = await store.capture("s-1", dataclasses.replace(context, sandbox=a))
+        located = await store.locate("s-1", context)
+        outcome = await store.restore(located, dataclasses.replace(context, sandbox=b))
+        again = await store.restore(located, dataclasses.replace(context, sandbox=b))
+    assert (located.digest, again.unchanged) == (record.digest, True)
+    expected = {"sessions/s-1.jsonl"}
+    if number:
+        expected |= {"sessions/s-1/large.txt", "notes/plan.md", "titles.jsonl"}
+        assert [(item.path, item.why) for item in record.left_out] == [("token", "credentials")]
+    for kept, directory in (("kept", "repository"), ("b", "b")):
+        found = files_below(tmp_path / kept / ".mycli")
+        moved = line.replace('"cwd": "/old"', f'"cwd": "{tmp_path / directory}"')
+        own = files | {"sessions/s-1.jsonl": moved, "titles.jsonl": '{"id": "s-1", "title": "a"}\n'}
+        assert found == {path: own[path].encode() for path in expected}
+    assert outcome.files_count == record.files_count == len(expected)
+
+
+@pytest.mark.anyio
+async def test_the_layout_of_the_guide_knows_an_open_conversation(tmp_path: Path) -> None:
+    """docs/formats.md: while the process of its sign runs, a capture says `in_use`, and a restore is refused."""
+    store: TranscriptConversations = _example("docs/formats.md", tmp_path, 1)
+    home = tmp_path / "a/.mycli"
+    (home / "sessions").mkdir(parents=True)
+    (home / "running").mkdir()
+    (tmp_path / "kept").mkdir()
+    (home / "sessions/s-1.jsonl").write_text('{"cwd": "/old"}\n{"half')
+    (home / f"running/s-1.{os.getpid()}").touch()
+    async with connect(f"local:{tmp_path / 'a'}") as a:
+        context = ConversationContext(sandbox=a, conversation_home=tmp_path / "kept")
+        record = await store.capture("s-1", context)
+        assert [notice.reason for notice in record.notices] == ["in_use"]
+        assert not record.path.read_bytes().endswith(b"half")
+        with pytest.raises(ConflictError) as caught:
+            await store.restore(record, context)
+    assert caught.value.reason == "in_use"
 
 
 def test_the_example_of_the_library_works(tmp_path: Path) -> None:
