@@ -113,6 +113,11 @@ def append_line(transcript: Path, size_bytes: int) -> None:
         file.write(_line(0, "x" * (size_bytes - _FRAME_BYTES)).replace(_CWD, cwd.encode()))
 
 
+def line(number: int, text: str, cwd: str) -> bytes:
+    """Return a line as Claude Code writes it in that working directory."""
+    return _line(number, text).replace(_CWD, cwd.encode())
+
+
 @cache
 def _block() -> bytes:
     content = random.Random(_SEED)  # noqa: S311 - the same bytes in every run are the point
