@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from host_client.errors import Offender, SessionError, WorkspaceError, printable
-from host_client.sandbox.place import LeftOut
 from host_client.sandbox.task import in_thread, opened_in_thread
 from host_client.session.bundle_memory import SETTLED_NS
 from host_client.session.failure import host_failures
@@ -24,30 +23,23 @@ from host_client.session.transcript_placement import Placement, opened_file, rel
 from host_client.session.transcript_state import SavedConversation, SavedScan, load, save
 from host_client.session.transcript_writer import Staging
 from host_client.stores.bundle import STEPS
-from host_client.stores.contract import ConversationRecord, Notice
 from host_client.stores.transcript_fetch import NoTailError
-from host_client.stores.transcript_gathering import Gathering, Route, nothing_said
-from host_client.stores.transcript_home import HostFiles, HostHome
-from host_client.stores.transcript_kept import (
-    MAX_LEFT_OUT_COUNT,
-    Found,
-    described,
-    effective_limits,
-    read_kept,
-)
-from host_client.stores.transcript_order import full_capture, redactions_of
+from host_client.stores.transcript_gathering import Gathering, Route
+from host_client.stores.transcript_home import HostHome
+from host_client.stores.transcript_kept import Found, described
+from host_client.stores.transcript_order import full_capture
 from host_client.stores.transcript_place import sandbox_place, transcripts
+from host_client.stores.transcript_record import PlacedFiles, Told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import PurePosixPath
 
-    from host_client.sandbox.transcript import Holder
     from host_client.session.transcript_placement import Placed
     from host_client.stores.context import ConversationContext
+    from host_client.stores.contract import ConversationRecord
     from host_client.stores.layout import SandboxPlace, TranscriptLayout
     from host_client.stores.transcript_files import Version
-    from host_client.stores.transcript_kept import Kept
     from host_client.stores.transcript_member import Members
     from host_client.stores.transcript_order import Fetched
 
@@ -94,7 +86,7 @@ async def captured(layout: TranscriptLayout, conversation_id: str, context: Conv
     locks = layout.locks(conversation_id)
     holders = await context.connected.transcripts.find_holders(place.home, locks) if locks else ()
     route = Route(layout, conversation_id, context, place, found.main, home, host_main, in_use=bool(holders))
-    told = _Told(route, found, holders, started_seconds)
+    told = Told(route, found, holders, started_seconds)
     if context.connected.is_local and await in_thread(_is_here, home.host_path / host_main, original):
         return Captured(await told.of_here(), route)
     durable = context.is_durable
@@ -163,19 +155,7 @@ def _is_here(host_path: Path, original: PurePosixPath) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Placing:
-    """What came of the placing: each file by its path in the sandbox, whether anything was changed, and the state.
-
-    Other conversations that went on at the host were left alone; they are no part of `files`.
-    """
-
-    files: Mapping[PurePosixPath, Placed]
-    is_changed: bool
-    saved: SavedConversation
-
-
-def _place(gathering: Gathering, states: Folder) -> _Placing:
+def _place(gathering: Gathering, states: Folder) -> PlacedFiles:
     """Give the files their names, the main transcript last but for shared lines, and keep the state; blocks."""
     route, fetched = gathering.route, gathering.fetched
     home, context = route.home, route.context
@@ -199,7 +179,7 @@ def _place(gathering: Gathering, states: Folder) -> _Placing:
         saved = _state(gathering, {path: _believable(one, looked_ns) for path, one in placed.items()})
         save_state(states, route, saved)
         placement.keep()
-    return _Placing(placed, any(are_added) or any(one.is_changed for one in placed.values()), saved)
+    return PlacedFiles(placed, any(are_added) or any(one.is_changed for one in placed.values()), saved)
 
 
 def save_state(states: Folder, route: Route, saved: SavedConversation) -> None:
@@ -257,8 +237,8 @@ def _state(gathering: Gathering, identities: Mapping[PurePosixPath, tuple[int, .
     scan, line_bytes = main.scan, main.saved.line_bytes if main.saved else 0
     nul_at = scan.nul_at if scan else None
     return SavedConversation(
-        source=_redacted(route, str(route.sandbox.home / route.main)),
-        home=_redacted(route, str(route.sandbox.home)),
+        source=route.redacted(str(route.sandbox.home / route.main)),
+        home=route.redacted(str(route.sandbox.home)),
         main=str(route.main),
         origin=gathering.origin,
         destination=str(route.home.repository),
@@ -274,93 +254,3 @@ def _state(gathering: Gathering, identities: Mapping[PurePosixPath, tuple[int, .
             collected=scan.collected if scan else {},
         ),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What a record tells that does not depend on the files."""
-
-    route: Route
-    found: Found
-    holders: Sequence[Holder]
-    started_seconds: float
-
-    async def of(self, gathering: Gathering, placed: _Placing) -> ConversationRecord:
-        """Return the record of what was placed."""
-        fetched = list(gathering.fetched.values())
-        kept = await read_kept(
-            self.route.layout,
-            self.route.conversation_id,
-            HostFiles(self.route.home),
-            self.route.host_main,
-            limits=effective_limits(self.route.context),
-            known={
-                item.place: item.entry
-                for path, item in gathering.fetched.items()
-                if item.entry is not None and path in placed.files
-            },
-            scan=gathering.fetched[self.route.main].scan,
-        )
-        notices = [*gathering.notices, *(notice for item in fetched for notice in item.notices)]
-        for path, item in gathering.fetched.items():
-            if item.placing is not None and path not in placed.files:
-                shown = _shown(item.place)
-                notices.append(Notice("went_on", f"{shown} went on at this host since, and was left as it is", shown))
-        for path, one in placed.files.items():
-            if one.set_aside is not None:
-                message = f"the host's {printable(str(gathering.places[path]))} held something else and was set aside"
-                notices.append(Notice("replaced_on_host", message, printable(str(one.set_aside))))
-        record = self._record(
-            kept, notices, [LeftOut(_shown(item.path), item.why) for item in gathering.members.skipped]
-        )
-        return replace(
-            record,
-            received_bytes=gathering.received_bytes,
-            unchanged=not placed.is_changed,
-            redactions=redactions_of(fetched, self.route.context.redaction),
-        )
-
-    async def of_here(self) -> ConversationRecord:
-        """Return the record of a conversation that need not be moved: the sandbox is this host, its place the same."""
-        route = self.route
-        limits = effective_limits(route.context)
-        kept = await read_kept(
-            route.layout, route.conversation_id, HostFiles(route.home), route.host_main, limits=limits
-        )
-        if not kept.scan.has_record and not route.context.allow_empty:
-            raise nothing_said(route.home.host_path / route.host_main)
-        return replace(self._record(kept, (), kept.left_out), unchanged=True)
-
-    def _record(self, kept: Kept, notices: Sequence[Notice], skipped: Sequence[LeftOut]) -> ConversationRecord:
-        route = self.route
-        left_out = [replace(item, path=_redacted(route, item.path)) for item in (*self.found.left_out, *skipped)]
-        return ConversationRecord(
-            format=route.layout.format,
-            conversation_id=route.conversation_id,
-            path=route.home.host_path / route.host_main,
-            digest=kept.digest,
-            files_count=len(kept.entries),
-            bytes_count=kept.bytes_count,
-            source=type(route.main)(_redacted(route, str(route.sandbox.home / route.main))),
-            duration_seconds=time.perf_counter() - self.started_seconds,
-            left_out=left_out[:MAX_LEFT_OUT_COUNT],
-            left_out_count=len(left_out),
-            in_use_pid=self.holders[0].pid if self.holders else 0,
-            notices=[*self.found.notices, *self._in_use(), *notices, *kept.notices],
-        )
-
-    def _in_use(self) -> Iterator[Notice]:
-        for holder in self.holders[:1]:
-            process = f"process {holder.pid}" if holder.pid else "a process"
-            message = f"{process} has the conversation open; only whole lines are taken"
-            yield Notice("in_use", message, _redacted(self.route, printable(str(holder.path))))
-
-
-def _redacted(route: Route, text: str) -> str:
-    """Return a path as it may be told and kept."""
-    redaction = route.context.redaction
-    return text if redaction is None else redaction.redact_path(text)
-
-
-def _shown(path: PurePosixPath) -> str:
-    return printable(str(path))

@@ -72,6 +72,10 @@ class Route:
         """Whether anything is redacted."""
         return self.context.redaction is not None and bool(self.context.redaction.rules)
 
+    def redacted(self, path: str) -> str:
+        """Return a path as it may be told and kept."""
+        return path if self.context.redaction is None else self.context.redaction.redact_path(path)
+
 
 @dataclass
 class Gathering:
