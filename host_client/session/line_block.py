@@ -7,11 +7,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sandbox_api.errors import LimitError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BLOCK_BYTES = 128 << 10
 """Taken at a time: what passes over a block several times finds it in the processor's cache."""
+
+MAX_LINE_BYTES = 512 << 20
+"""A longer line is refused: it costs a sandbox nothing to make one of holes, and this host all of its memory to look
+at it. Claude Code's engine has no longer texts."""
+
+
+def check_line(size_bytes: int) -> None:
+    """Refuse a line that is too long to be looked at.
+
+    Raises:
+        LimitError: `max_bytes`.
+    """
+    if size_bytes > MAX_LINE_BYTES:
+        raise LimitError(
+            "max_bytes",
+            f"the transcript has a line of more than {MAX_LINE_BYTES >> 20} MiB",
+            hint="it is damaged, such as by a hole of NUL bytes: see where its lines end",
+            facts={"max_bytes": str(MAX_LINE_BYTES)},
+        )
 
 
 class LineBlocks:
@@ -28,12 +49,16 @@ class LineBlocks:
         """Yield the lines that this piece completes, in blocks that end with a newline each.
 
         A line that is longer than a block comes alone, as a `bytearray`.
+
+        Raises:
+            LimitError: `max_bytes`: a line is longer than 512 MiB.
         """
         for start in range(0, len(data), BLOCK_BYTES):
             piece = data if len(data) <= BLOCK_BYTES else data[start : start + BLOCK_BYTES]
             cut = piece.rfind(b"\n") + 1
             if not cut:
                 self.rest += piece
+                check_line(len(self.rest))
                 continue
             view = memoryview(piece)
             rest, self.rest = self.rest, bytearray(view[cut:])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from host_client.session.compression import Decompressor, compressor
+from host_client.session.line_block import check_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -82,6 +83,7 @@ class TranscriptStream:
         self._read_bytes, self._written_bytes = start
         self._open_bytes = 0  # of a line whose end the steps have not been given
         self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
         self._decompressor = Decompressor() if is_compressed else None
         self._compressor = compressor() if is_compressed else None
 
@@ -90,6 +92,7 @@ class TranscriptStream:
 
         Raises:
             SessionError: `corrupt`: the frames are damaged.
+            LimitError: `max_bytes`: a line is longer than 512 MiB.
             OutpostError: what redaction, relocation or writing raise.
         """
         for piece in (data,) if self._decompressor is None else self._decompressor.feed(data):
@@ -109,7 +112,7 @@ class TranscriptStream:
         """
         if self._decompressor is not None:
             self._decompressor.finish()
-        dropped_bytes = sum(map(len, self._waiting)) if whole_lines else 0
+        dropped_bytes = self._waiting_bytes if whole_lines else 0
         if not whole_lines:
             while self._waiting:
                 self._pass(self._waiting.popleft())
@@ -135,8 +138,11 @@ class TranscriptStream:
             while self._waiting:
                 self._pass(self._waiting.popleft())
             self._pass(data[:end])
+            self._waiting_bytes = 0
         if end < len(data):
             self._waiting.append(data[end:])
+            self._waiting_bytes += len(data) - end
+            check_line(self._waiting_bytes)
 
     def _pass(self, data: bytes) -> None:
         """Take a part of the unpacked input, stopping at the cuts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,9 +12,11 @@ import pytest
 
 from host_client.agents.claude import project_key
 from host_client.agents.registry import builtin_format
-from host_client.errors import ConflictError, SessionError
+from host_client.errors import ConflictError, LimitError, SessionError
 from host_client.sandbox.sandbox import connect
 from host_client.sandbox.target import LocalTarget
+from host_client.session import line_block
+from host_client.session.compression import compressed
 from host_client.stores.context import ConversationContext
 from host_client.stores.layout import Conversation, Related
 from host_client.stores.transcript import TranscriptConversations
@@ -127,3 +130,27 @@ async def test_names_beside_a_transcript_are_no_ids(tmp_path: Path) -> None:
             record = await store.capture(name, context_of(tmp_path, source))
             outcome = await store.restore(record, context_of(tmp_path, target))
             assert (record.files_count, outcome.files_count) == (2, 2)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_a_hole_is_no_way_to_take_the_memory_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, packed: bool
+) -> None:
+    """A line that is longer than any CLI can read is refused while it comes; the copy of before stays."""
+    monkeypatch.setattr(line_block, "MAX_LINE_BYTES", 16 << 20)
+    path = rollout(A) + ".zst" * packed
+    plain = told(A)
+    write(tmp_path / "a/home", {path: b"".join(compressed([plain])) if packed else plain})
+    async with sandbox(tmp_path / "a") as source:
+        context = context_of(tmp_path, source)
+        record = await CODEX.capture(A, context)
+        before = files_below(tmp_path / "kept")
+        if packed:
+            (tmp_path / "a/home" / path).write_bytes(b"".join(compressed([plain, bytes(17 << 20)])))
+        else:
+            os.truncate(tmp_path / "a/home" / path, 17 << 20)
+        with pytest.raises(LimitError) as caught:
+            await CODEX.capture(A, context)
+        assert caught.value.reason == "max_bytes"
+        assert files_below(tmp_path / "kept") == before
+        assert (await CODEX.locate(A, context)).digest == record.digest

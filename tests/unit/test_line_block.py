@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from host_client.errors import LimitError
 from host_client.session import line_block
 from host_client.session.line_block import LineBlocks, part
 
@@ -32,3 +33,14 @@ def test_a_part_that_is_the_whole_is_no_copy() -> None:
     line = bytearray(b"abc")
     assert part(line, 0, 3) is line
     assert part(line, 1, 3) == b"bc"
+
+
+def test_a_line_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who makes a file of holes does not get the memory of who reads it; lines up to the limit are lines."""
+    monkeypatch.setattr(line_block, "MAX_LINE_BYTES", 1000)
+    lines = LineBlocks()
+    assert list(lines.feed(bytes(999) + b"\n")) == [bytes(999) + b"\n"]
+    assert not list(lines.feed(bytes(1000)))
+    with pytest.raises(LimitError) as caught:
+        list(lines.feed(b"\0"))
+    assert caught.value.reason == "max_bytes"
