@@ -41,7 +41,6 @@ class TranscriptGrowth:
         open_folder: Opens the folder that it lies in.
         name: Its name there.
         steps: Given what takes their output, returns the steps that what comes goes through; they hold back no line.
-        durable: Force what is written to the disk.
 
     Attributes:
         saved: As it is now, for the next capture.
@@ -54,14 +53,11 @@ class TranscriptGrowth:
         open_folder: Callable[[], Folder],
         name: str,
         steps: Callable[[Callable[[bytes], object]], TranscriptStream],
-        *,
-        durable: bool,
     ) -> None:
         self.saved = saved
         self.can_go_on = True
         self._open_folder = open_folder
         self._name = name
-        self._durable = durable
         self._made: list[bytes] = []
         self._stream = steps(self._made.append)
         self._kept: _Hash | None = None  # of the host's whole lines, once they were read
@@ -112,6 +108,20 @@ class TranscriptGrowth:
         )
         self.can_go_on = True
 
+    def force(self) -> None:
+        """Force the host's file to the disk; blocks.
+
+        Raises:
+            UnavailableError: `io`.
+            WorkspaceError: somebody else took the file away.
+        """
+        with (
+            self._open_folder() as folder,
+            host_failures(folder.host_path / self._name),
+            opened_file(folder, self._name) as fd,
+        ):
+            os.fsync(fd)
+
     def _append(self, text: bytes) -> tuple[tuple[int, ...], _Hash]:
         """Write whole lines; return what the file is then, and the digest of all of it."""
         try:
@@ -137,7 +147,7 @@ class TranscriptGrowth:
                 raise OtherContentError
             before_bytes = os.fstat(fd).st_size
             try:
-                extend(fd, new, self.saved.line_bytes, host_path, before_write=lambda _: None, durable=self._durable)
+                extend(fd, new, self.saved.line_bytes, host_path, before_write=lambda _: None)
             except OSError:
                 os.ftruncate(fd, before_bytes)  # part of a line, as on a full disk
                 raise

@@ -203,14 +203,10 @@ class Placement:
             opened_file(folder, name, APPEND_FLAGS) as fd,
             opened_file(self._staging.folder, placing.staged) as new,
         ):
-            extend(
-                fd,
-                new,
-                keep_bytes,
-                folder.host_path / name,
-                before_write=partial(self._note_growth, placing.path, fd),
-                durable=self._durable,
-            )
+            before_write = partial(self._note_growth, placing.path, fd)
+            extend(fd, new, keep_bytes, folder.host_path / name, before_write=before_write)
+            if self._durable:
+                os.fsync(fd)
             return Placed(file_identity(fd), is_changed=True)
 
     def _set_aside(self, folder: Folder, path: PurePosixPath) -> Path:
@@ -276,9 +272,7 @@ def opened_file(folder: Folder, name: str, flags: int = _READ_FLAGS) -> Iterator
         os.close(fd)
 
 
-def extend(
-    fd: int, new: int, keep_bytes: int, host_path: Path, *, before_write: Callable[[int], object], durable: bool
-) -> None:
+def extend(fd: int, new: int, keep_bytes: int, host_path: Path, *, before_write: Callable[[int], object]) -> None:
     """Write the content of one open file behind the first bytes of another, as far as it is not there yet.
 
     What a kill leaves of it is taken up by the next one that is asked to write the same there.
@@ -289,7 +283,6 @@ def extend(
         keep_bytes: Behind how much.
         host_path: Names the file in messages.
         before_write: Told by how much it will grow.
-        durable: Force it to the disk.
 
     Raises:
         SessionError: `changed`: something else is there, or came there meanwhile.
@@ -306,8 +299,6 @@ def extend(
     now_ns = time.time_ns()
     # A modification time that no later write can give it, see `bundle_memory`.
     os.utime(fd, ns=(now_ns, now_ns - SETTLED_NS))
-    if durable:
-        os.fsync(fd)
 
 
 def relation_of(old: int, new: int, start: int = 0) -> Relation:

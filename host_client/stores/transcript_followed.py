@@ -90,6 +90,8 @@ class FollowedFiles:
         with locked(self._states):
             growth.advance(data, sha256)
         self._is_saved = False
+        if self._route.context.is_durable:
+            growth.force()  # not while others wait
 
     def save(self) -> None:
         """Keep their state for the next capture, unless that was done; blocks.
@@ -134,7 +136,6 @@ class FollowedFiles:
             lambda: home.open(place.parent.parts),
             place.name,
             lambda write: self._steps(write, saved, self.scan if is_main else None),
-            durable=self._route.context.is_durable,
         )
 
     def _reusable(self, path: PurePosixPath, saved: SavedFile, origin: str | None) -> TranscriptGrowth | None:
