@@ -12,7 +12,7 @@ CODE := proto sandbox_agent host_client tests benchmarks docs
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: .venv/installed ## Move two real sessions between two sandboxes on this machine, end to end
+demo: .venv/installed ## Move four real sessions between two sandboxes on this machine, end to end
 	@$(BIN)/python docs/demo.py
 
 test: .venv/installed ## Run the tests against the installed wheel

@@ -1,4 +1,4 @@
-"""The main job in one run: two real sessions, captured in one sandbox, restored in another, undone.
+"""The main job in one run: four real sessions, captured in one sandbox, restored in another, undone.
 
 Run it with `make demo`. The sandboxes are two private homes on this machine; the sessions were recorded with real CLIs.
 """
@@ -13,10 +13,12 @@ import shutil
 import tempfile
 from pathlib import Path, PurePosixPath
 
-from host_client import ConversationContext, Place, Sandbox, builtin_format, connect, resume_command
+from host_client import ConversationContext, Sandbox, builtin_format, connect, resume_command
 
 RECORDED = Path(__file__).parents[1] / "tests" / "data"
 SESSIONS = {
+    "claude": ("claude/2.1.332/subagent", ".claude/projects/*/{id}.jsonl", ""),
+    "codex": ("codex/0.171.0/fork", ".codex/sessions/*/*/*/rollout-*-{id}.jsonl", ""),
     "copilot": ("copilot/1.0.102/tool", ".copilot/session-state/{id}", "workspace.yaml"),
     "kimi": ("kimi/2.1.0/tool", ".kimi-code/sessions/*/{id}", "state.json"),
 }
@@ -28,7 +30,7 @@ def say(text: str) -> None:
 
 
 def cwd(session: Path, name: str) -> str:
-    """Return the working directory that a session's file names, whether that is YAML or JSON."""
+    """Return the working directory that a session's file names first, whether that is YAML or JSON."""
     found = re.search(r'\bcwd"?: ?"?([^"\n]*)', (session / name).read_text())
     return found[1] if found else "none"
 
@@ -52,11 +54,12 @@ async def move(format_name: str, folder: Path) -> None:
         connect(f"local:{homes['a']},{workspaces['a']}") as a,
         connect(f"local:{homes['b']},{workspaces['b']}") as b,
     ):
-        repository = folder / format_name / "repository"
-        repository.mkdir()
+        repository, host, other_host = (folder / format_name / name for name in ("repository", "host", "other host"))
+        for directory in (repository, host, other_host):
+            directory.mkdir()
 
         def context(sandbox: Sandbox) -> ConversationContext:
-            return ConversationContext(sandbox=sandbox, repository=repository)
+            return ConversationContext(sandbox=sandbox, conversation_home=host, repository=repository)
 
         record = await store.capture(conversation_id, context(a))
         say(f"   captured  {record.files_count} files, {record.bytes_count} bytes, digest {record.digest[:16]}...")
@@ -65,8 +68,10 @@ async def move(format_name: str, folder: Path) -> None:
         say(f"   in B      cwd {cwd(Path(placed.target), cwd_file)}")
         say(f"   resume    {shlex.join(resume_command(format_name, conversation_id, b.root))}")
 
+        # A host whose repository lies where B has its workspace: there nothing needs to be relocated.
         back = await store.capture(
-            conversation_id, ConversationContext(sandbox=b, conversation_home=folder / format_name)
+            conversation_id,
+            ConversationContext(sandbox=b, conversation_home=other_host, repository=workspaces["b"]),
         )
         if back.digest != placed.digest:
             raise SystemExit(f"the digest in B is {back.digest}, not {placed.digest}")
@@ -78,7 +83,7 @@ async def move(format_name: str, folder: Path) -> None:
             file.write("\n")
         replaced = await store.restore(record, context(b))
         say(f"   recovery  a changed session was set aside as {replaced.recovery}")
-        undone = await b.bundles.undo_restore(Place(store.profile, conversation_id), replaced.recovery)
+        undone = await store.undo_restore(conversation_id, context(b), replaced.recovery)
         say(f"   undone    it is back in {PurePosixPath(undone.target).parent.name}/, the other one is in recovery now")
 
 
@@ -90,7 +95,7 @@ async def main() -> None:
             await move(format_name, folder)
     finally:
         shutil.rmtree(folder)
-    say("\nBoth sessions were carried over, relocated, verified, and a restore was taken back.")
+    say("\nAll sessions were carried over, relocated, verified, and a restore was taken back.")
 
 
 if __name__ == "__main__":

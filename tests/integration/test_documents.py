@@ -169,7 +169,7 @@ def test_the_library_page_names_the_public_surface() -> None:
 
 
 def test_the_demo_runs(tmp_path: Path) -> None:
-    """`make demo`: both formats moved, digests equal, cwd relocated, a recovery made and undone."""
+    """`make demo`: all formats moved, digests equal, cwd relocated, a recovery made and undone."""
     ended = subprocess.run(
         [sys.executable, str(ROOT / "docs/demo.py")],
         cwd=tmp_path,
@@ -180,8 +180,8 @@ def test_the_demo_runs(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count(": equal") == 2
-    assert ended.stdout.count("cwd /home/dev/demo-app\n") == 2
-    assert ended.stdout.count("workspace b\n") == 2
-    assert ended.stdout.count("is back in") == 2
+    assert ended.stdout.count(": equal") == 4
+    assert ended.stdout.count("cwd /home/dev/demo-app\n") == 4
+    assert ended.stdout.count("workspace b\n") == 4
+    assert ended.stdout.count("is back in") == 4
     assert list(tmp_path.iterdir()) == []
