@@ -20,8 +20,8 @@ MAX_LINE_BYTES = 512 << 20
 at it. Claude Code's engine has no longer texts."""
 
 
-def check_line(size_bytes: int) -> None:
-    """Refuse a line that is too long to be looked at.
+def check_whole(size_bytes: int, what: str = "a line of the transcript") -> None:
+    """Refuse what is too large to be looked at as a whole.
 
     Raises:
         LimitError: `max_bytes`.
@@ -29,8 +29,8 @@ def check_line(size_bytes: int) -> None:
     if size_bytes > MAX_LINE_BYTES:
         raise LimitError(
             "max_bytes",
-            f"the transcript has a line of more than {MAX_LINE_BYTES >> 20} MiB",
-            hint="it is damaged, such as by a hole of NUL bytes: see where its lines end",
+            f"{what} has more than {MAX_LINE_BYTES >> 20} MiB, and must be looked at as a whole",
+            hint="it may be damaged, such as by a hole of NUL bytes",
             facts={"max_bytes": str(MAX_LINE_BYTES)},
         )
 
@@ -58,7 +58,7 @@ class LineBlocks:
             cut = piece.rfind(b"\n") + 1
             if not cut:
                 self.rest += piece
-                check_line(len(self.rest))
+                check_whole(len(self.rest))
                 continue
             view = memoryview(piece)
             rest, self.rest = self.rest, bytearray(view[cut:])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from host_client.session.line_block import check_whole
 from host_client.session.redaction_token import TokenRedactor
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Redactor:
         self._tokens = TokenRedactor(redaction, self._counts)
         self._reads_all = redaction.reads_all
         self._pending: list[bytes] = []  # a line whose end has not come
+        self._pending_bytes = 0
         self.counts: Mapping[str, int] = self._counts
 
     def feed(self, data: bytes) -> Iterator[bytes]:
@@ -42,14 +44,18 @@ class Redactor:
 
         Raises:
             ConfigurationError: `invalid_argument`: a function of the rules failed.
+            LimitError: `max_bytes`: a line is longer than 512 MiB.
         """
         end = data.rfind(b"\n") + 1
         if not end:
             if data:
                 self._pending.append(data)
+                self._pending_bytes += len(data)
+                check_whole(self._pending_bytes)
             return
         block = b"".join([*self._pending, data[:end]])
         self._pending = [data[end:]] if end < len(data) else []
+        self._pending_bytes = len(data) - end
         yield from self._lines(block)
 
     def finish(self) -> Iterator[bytes]:
@@ -105,12 +111,19 @@ class DocumentRedactor:
         self._tokens = TokenRedactor(redaction, self._counts)
         self._is_json = is_json
         self._pieces: list[bytes] = []
+        self._size_bytes = 0
         self.counts: Mapping[str, int] = self._counts
         self.is_binary = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take the next piece of the input; nothing comes out before `finish`."""
+        """Take the next piece of the input; nothing comes out before `finish`.
+
+        Raises:
+            LimitError: `max_bytes`: the file has more than 512 MiB.
+        """
         self._pieces.append(data)
+        self._size_bytes += len(data)
+        check_whole(self._size_bytes, "a file that is to be redacted")
         yield from ()
 
     def finish(self) -> Iterator[bytes]:

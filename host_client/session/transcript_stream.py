@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from host_client.session.compression import Decompressor, compressor
-from host_client.session.line_block import check_line
+from host_client.session.line_block import check_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -142,7 +142,7 @@ class TranscriptStream:
         if end < len(data):
             self._waiting.append(data[end:])
             self._waiting_bytes += len(data) - end
-            check_line(self._waiting_bytes)
+            check_whole(self._waiting_bytes)
 
     def _pass(self, data: bytes) -> None:
         """Take a part of the unpacked input, stopping at the cuts."""

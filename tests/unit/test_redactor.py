@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from host_client.errors import LimitError
+from host_client.session import line_block
 from host_client.session.redaction import FunctionRule, LiteralRule, PatternRule, Redaction
 from host_client.session.redactor import DocumentRedactor, Redactor, redactor_for
 
@@ -229,3 +231,14 @@ def test_no_content_makes_the_search_slow(secret: str, filler: str) -> None:
     """A long run of what a secret is made of is read a few times, not once for each of its characters."""
     line = (filler * (200_000 // len(filler))).encode() + b" torn"
     assert secret.encode() not in redacted(hide(secret), line)
+
+
+@pytest.mark.parametrize("path", ["a.jsonl", "a.json", "a.txt"])
+def test_what_is_too_large_to_be_looked_at_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a line nor a file that never ends takes all memory."""
+    monkeypatch.setattr(line_block, "MAX_LINE_BYTES", 1000)
+    redactor = redactor_for(path, hide("secret"))
+    list(redactor.feed(b"x" * 1000))
+    with pytest.raises(LimitError) as caught:
+        list(redactor.feed(b"x"))
+    assert caught.value.reason == "max_bytes"
