@@ -23,16 +23,20 @@ from host_client.stores.transcript_gathering import nothing_said
 from host_client.stores.transcript_home import HostFiles, HostHome
 from host_client.stores.transcript_kept import MAX_LEFT_OUT_COUNT, effective_limits, find_kept, read_kept
 from host_client.stores.transcript_place import sandbox_place, transcripts
+from sandbox_api.lock import MAX_SIGNS_COUNT
 from sandbox_api.names import check_conversation_id, check_format
 from sandbox_api.profile import Profile
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
     from pathlib import Path
 
     from host_client.stores.context import ConversationContext
     from host_client.stores.contract import FollowUpdate
     from host_client.stores.layout import TranscriptLayout
+
+_TOGETHER_COUNT = 32
+"""Conversations whose processes are asked for in one call."""
 
 
 class TranscriptConversations:
@@ -238,17 +242,30 @@ class TranscriptConversations:
             LimitError: `max_files`, `max_depth`.
         """
         place = await sandbox_place(self.layout, context)
-        async for conversation_id, _, info in transcripts(self.layout, context, place):
-            locks = self.layout.locks(conversation_id)
-            holders = await context.connected.transcripts.find_holders(place.home, locks) if locks else ()
-            yield SessionSummary(
-                conversation_id=conversation_id,
-                path=info.path,
-                modified=info.modified,
-                complete=info.size > 0,
-                in_use_pid=next((holder.pid for holder in holders), 0),
-                bytes_count=info.size,
-            )
+        found = [(one, info) async for one, _, info in transcripts(self.layout, context, place)]
+        for start in range(0, len(found), _TOGETHER_COUNT):
+            together = found[start : start + _TOGETHER_COUNT]
+            pids = await self._holders(context, place.home, [conversation_id for conversation_id, _ in together])
+            for conversation_id, info in together:
+                yield SessionSummary(
+                    conversation_id=conversation_id,
+                    path=info.path,
+                    modified=info.modified,
+                    complete=info.size > 0,
+                    in_use_pid=pids.get(conversation_id, 0),
+                    bytes_count=info.size,
+                )
+
+    async def _holders(
+        self, context: ConversationContext, home: PurePosixPath, conversation_ids: Sequence[str]
+    ) -> Mapping[str, int]:
+        """Return the processes that have conversations open. All are asked for at once, since mostly none is."""
+        find = context.connected.transcripts.find_holders
+        locks = {one: self.layout.locks(one) for one in conversation_ids}
+        together = [sign for signs in locks.values() for sign in signs]
+        if not together or (len(together) <= MAX_SIGNS_COUNT and not await find(home, together)):
+            return {}
+        return {one: holders[0].pid for one, signs in locks.items() if signs and (holders := await find(home, signs))}
 
     async def list_recovery(
         self, context: ConversationContext, conversation_id: str = ""
