@@ -31,6 +31,7 @@ from host_client.stores.context import ConversationContext
 from host_client.stores.contract import (
     ConversationRecord,
     ConversationStore,
+    FollowUpdate,
     NativeConversationStore,
     Notice,
     RestoreOutcome,
@@ -64,6 +65,7 @@ __all__ = [
     "Delivery",
     "FileInfo",
     "Finding",
+    "FollowUpdate",
     "FunctionRule",
     "Holder",
     "Info",

@@ -18,6 +18,7 @@ PUBLIC = [
     "Delivery",
     "FileInfo",
     "Finding",
+    "FollowUpdate",
     "FunctionRule",
     "Holder",
     "Info",

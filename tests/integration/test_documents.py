@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import host_client
-from host_client import ConflictError, ConversationContext, connect
+from host_client import ConflictError, ConversationContext, connect, sync
 from support.conversation import files_below
 from support.recorded import DATA, recording
 
@@ -155,6 +155,19 @@ def test_the_example_of_redaction_works(tmp_path: Path, monkeypatch: pytest.Monk
     kept = {file["path"]: b64decode(file["data"]) for file in json.loads(names["record"].path.read_bytes())["files"]}
     line = kept["agents/main/wire.jsonl"].splitlines()[-1]
     assert line == b'{"out":"key [redacted:api-key] [redacted:mail] db.example"}'
+
+
+def test_the_example_of_a_follow_works(tmp_path: Path) -> None:
+    """docs/library.md: the conversation is on the host, and the capture behind the follow has nothing to bring."""
+    shutil.copytree(DATA / "claude/2.1.332/multiturn/home", tmp_path / "a", copy_function=shutil.copyfile)
+    (tmp_path / "b").mkdir()
+    (transcript,) = (tmp_path / "a/.claude/projects").glob("*/*.jsonl")
+    names: dict[str, Any] = {"target": f"local:{tmp_path / 'a'}", "home": tmp_path / "b", "is_over": lambda _: True}
+    names |= {"conversation_id": transcript.stem, "sync": sync, "builtin_format": host_client.builtin_format}
+    block = re.findall(r"```python\n(.*?)```", (ROOT / "docs/library.md").read_text(), re.DOTALL)[1]
+    exec(block, names)  # noqa: S102 - our own document
+    assert names["update"].record.path == names["record"].path
+    assert names["record"].unchanged
 
 
 def test_the_library_page_names_the_public_surface() -> None:
