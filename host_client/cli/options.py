@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from host_client.agents.registry import builtin_format
+from host_client.stores.transcript import TranscriptConversations
+from host_client.stores.transcript_kept import TRANSCRIPT_LIMITS
 from sandbox_api.limits import Limits
 
 if TYPE_CHECKING:
@@ -91,8 +94,8 @@ host_options = _all(
 )
 
 limit_options = _all(
-    click.option("--max-bytes", type=click.IntRange(1), help="Most bytes of a session (default 64 MiB)."),
-    click.option("--max-files", type=click.IntRange(1), help="Most files of a session (default 4096)."),
+    click.option("--max-bytes", type=click.IntRange(1), help="Most bytes (default 64 MiB, of a transcript 64 GiB)."),
+    click.option("--max-files", type=click.IntRange(1), help="Most files (default 4096, with a transcript 65536)."),
 )
 
 durability_option = click.option(
@@ -104,9 +107,10 @@ durability_option = click.option(
 )
 
 
-def limits(max_bytes: int | None, max_files: int | None) -> Limits | None:
-    """Return the limits that the options ask for, or None for the defaults."""
+def limits(max_bytes: int | None, max_files: int | None, format_name: str = "") -> Limits | None:
+    """Return the limits that the options ask for, the other one as usual for the format; None for the defaults."""
     if max_bytes is None and max_files is None:
         return None
-    default = Limits()
+    is_transcript = bool(format_name) and isinstance(builtin_format(format_name), TranscriptConversations)
+    default = TRANSCRIPT_LIMITS if is_transcript else Limits()
     return Limits(max_bytes or default.max_bytes, max_files or default.max_files)

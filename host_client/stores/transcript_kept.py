@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 MAX_LEFT_OUT_COUNT = 100
 """Entries of `left_out` that a record names."""
 
-_DEFAULT_LIMITS = Limits(max_bytes=64 << 30, max_files=MAX_FILES_COUNT)
+TRANSCRIPT_LIMITS = Limits(max_bytes=64 << 30, max_files=MAX_FILES_COUNT)
+"""Of a conversation that is a transcript, unless the caller says otherwise."""
 _NONE_KNOWN: Mapping[PurePosixPath, Entry] = MappingProxyType({})
 
 
@@ -102,7 +103,7 @@ class Found:
 
 def effective_limits(context: ConversationContext) -> Limits:
     """Return the limits of the context, or those of transcripts: 64 GiB and 65,536 files."""
-    return context.limits or _DEFAULT_LIMITS
+    return context.limits or TRANSCRIPT_LIMITS
 
 
 def transcript_notices(scan: TranscriptScan, path: PurePosixPath) -> Sequence[Notice]:

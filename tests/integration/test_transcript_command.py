@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,9 @@ import pytest
 
 from host_client.agents.claude import project_key
 from host_client.cli.__main__ import main
+from host_client.cli.options import limits
+from host_client.stores.transcript_kept import TRANSCRIPT_LIMITS
+from sandbox_api.limits import Limits
 from support.conversation import files_below
 from support.recorded import DATA
 
@@ -122,13 +126,26 @@ def test_what_is_unusual_is_told(tmp_path: Path, run: Run, told: Callable[..., t
 
 
 def test_a_transcript_in_which_nothing_was_said(tmp_path: Path, run: Run) -> None:
-    """It is refused, at the capture and for the restore, unless the capture is asked for it."""
+    """It is refused by capture, restore and relay, unless they are asked for it."""
     places = Places(tmp_path, CLAUDE)
     (transcript,) = places.homes[0].rglob(f"{CLAUDE_ID}.jsonl")
     transcript.write_bytes(b'{"type":"mode"}\n')
     refused = run("capture", places.a, "claude", CLAUDE_ID, *places.keep, status=10)
     assert refused["error"]["reason"] == "empty"
     assert run("capture", places.a, "claude", CLAUDE_ID, *places.keep, "--allow-empty")["files"] == 3
+    assert run("restore", places.b, "claude", CLAUDE_ID, *places.keep, status=10)["error"]["reason"] == "empty"
+    assert run("restore", places.b, "claude", CLAUDE_ID, *places.keep, "--allow-empty")["files"] == 3
+    assert run("relay", places.a, "claude", CLAUDE_ID, places.c, status=10)["error"]["reason"] == "empty"
+    (row,) = run("relay", places.a, "claude", CLAUDE_ID, places.c, "--allow-empty")["targets"]
+    assert row["state"] == "restored"
+
+
+def test_a_limit_that_is_not_given_stays_that_of_the_format() -> None:
+    """Who allows more files does not thereby forbid a transcript of 100 MiB."""
+    assert limits(None, 7, "codex") == replace(TRANSCRIPT_LIMITS, max_files=7)
+    assert limits(7, None, "claude") == replace(TRANSCRIPT_LIMITS, max_bytes=7)
+    assert limits(7, None, "kimi") == limits(7, None) == Limits(max_bytes=7)
+    assert limits(None, None, "claude") is None
 
 
 def test_what_was_replaced_is_listed_undone_and_pruned(tmp_path: Path, run: Run) -> None:

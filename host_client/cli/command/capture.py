@@ -70,7 +70,7 @@ async def capture(
     store = builtin_format(format_name)
     output = Output(as_json)
     with shown_progress(f"capturing {conversation_id}", as_json=as_json) as progress:
-        async with connect(target, limits=limits(max_bytes, max_files)) as sandbox:
+        async with connect(target, limits=limits(max_bytes, max_files, format_name)) as sandbox:
             record = await store.capture(
                 conversation_id,
                 ConversationContext(
@@ -79,7 +79,7 @@ async def capture(
                     conversation_home=home,
                     variables=dict(variables),
                     follow_root_link=follow_root_link,
-                    limits=limits(max_bytes, max_files),
+                    limits=limits(max_bytes, max_files, format_name),
                     durability=durability,
                     redaction=redaction,
                     skip_links=skip_links,

@@ -89,14 +89,14 @@ async def follow(
     shown = _Shown(Output(as_json))
     options = {} if interval_seconds is None else {"interval_seconds": interval_seconds}
     try:
-        async with connect(target, limits=limits(max_bytes, max_files)) as sandbox:
+        async with connect(target, limits=limits(max_bytes, max_files, format_name)) as sandbox:
             context = ConversationContext(
                 sandbox=sandbox,
                 repository=repository,
                 conversation_home=home,
                 variables=dict(variables),
                 follow_root_link=follow_root_link,
-                limits=limits(max_bytes, max_files),
+                limits=limits(max_bytes, max_files, format_name),
                 durability=durability,
                 redaction=redaction,
                 skip_links=skip_links,

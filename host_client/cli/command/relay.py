@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @durability_option
 @redaction_options
 @click.option("--force", is_flag=True, help="Replace sessions even when a running process has them open.")
+@click.option("--allow-empty", is_flag=True, help="Copy a transcript in which nothing was said yet.")
 @json_option
 async def relay(
     source: str,
@@ -47,6 +48,7 @@ async def relay(
     durability: Literal["full", "none"],
     redaction: Redaction | None,
     force: bool,
+    allow_empty: bool,
     as_json: bool,
 ) -> int:
     """Capture session ID of FORMAT at SOURCE once and restore it at every TARGET.
@@ -55,7 +57,7 @@ async def relay(
     """
     store = builtin_format(format_name)
     with shown_progress(f"capturing {conversation_id}", as_json=as_json) as progress:
-        async with connect(source, limits=limits(max_bytes, max_files)) as sandbox:
+        async with connect(source, limits=limits(max_bytes, max_files, format_name)) as sandbox:
             result = await relay_session(
                 sandbox,
                 conversation_id,
@@ -64,10 +66,11 @@ async def relay(
                 ConversationContext(
                     variables=dict(variables),
                     follow_root_link=follow_root_link,
-                    limits=limits(max_bytes, max_files),
+                    limits=limits(max_bytes, max_files, format_name),
                     durability=durability,
                     redaction=redaction,
                     force=force,
+                    allow_empty=allow_empty,
                     progress=progress,
                 ),
             )

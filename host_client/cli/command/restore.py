@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 @limit_options
 @durability_option
 @click.option("--force", is_flag=True, help="Replace the session even when a running process has it open.")
+@click.option("--allow-empty", is_flag=True, help="Restore a transcript in which nothing was said yet.")
 @click.option("--owner", type=Owner(), help="Give what is restored to that user, where the daemon may.")
 @json_option
 async def restore(
@@ -52,6 +53,7 @@ async def restore(
     max_files: int | None,
     durability: Literal["full", "none"],
     force: bool,
+    allow_empty: bool,
     owner: tuple[int, int] | None,
     as_json: bool,
 ) -> None:
@@ -59,17 +61,18 @@ async def restore(
     store = builtin_format(format_name)
     output = Output(as_json)
     with shown_progress(f"restoring {conversation_id}", as_json=as_json) as progress:
-        async with connect(target, limits=limits(max_bytes, max_files)) as sandbox:
+        async with connect(target, limits=limits(max_bytes, max_files, format_name)) as sandbox:
             context = ConversationContext(
                 sandbox=sandbox,
                 repository=repository,
                 conversation_home=home,
                 variables=dict(variables),
                 follow_root_link=follow_root_link,
-                limits=limits(max_bytes, max_files),
+                limits=limits(max_bytes, max_files, format_name),
                 durability=durability,
                 owner=owner,
                 force=force,
+                allow_empty=allow_empty,
                 progress=progress,
             )
             # The variables are those of the sandbox; a session of the user's own is found by the user's.
