@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from host_client.session.failure import host_failures
@@ -48,7 +49,8 @@ class Claim:
     ) -> None:
         with host_failures(self._folder.host_path / self._name):
             try:
-                os.unlink(self._name, dir_fd=self._folder.fd)
+                with suppress(FileNotFoundError):  # somebody removed the whole folder
+                    os.unlink(self._name, dir_fd=self._folder.fd)
             finally:
                 os.close(self._fd)
 

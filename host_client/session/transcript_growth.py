@@ -16,6 +16,7 @@ from host_client.session.bundle_memory import file_identity
 from host_client.session.failure import host_failures
 from host_client.session.transcript_beginning import Beginning
 from host_client.session.transcript_placement import APPEND_FLAGS, extend, opened_file
+from host_client.session.transcript_writer import MEMORY, LineDigest
 from sandbox_api.errors import SessionError, WorkspaceError
 
 if TYPE_CHECKING:
@@ -73,6 +74,22 @@ class TranscriptGrowth:
         """Tell whether that is the digest of what came since the beginning."""
         return self._came.digest() == sha256
 
+    def prepare(self) -> _Hash:
+        """Read the host's whole lines, unless that was done, and return their SHA-256; blocks.
+
+        It takes as long as the file is large, and need not be done while others are kept from the folder.
+
+        Raises:
+            OtherContentError: it is not what was left there.
+        """
+        if self._kept is None:
+            left = Beginning(self._open_folder, self._name, self.saved).hashed()
+            if left is None:
+                self.can_go_on = False
+                raise OtherContentError
+            self._kept = left.copy()  # captures go on with that one, too
+        return self._kept
+
     def advance(self, data: bytes, sha256: bytes) -> None:
         """Add whole lines; blocks.
 
@@ -86,6 +103,7 @@ class TranscriptGrowth:
             WorkspaceError: `unsafe_path`, `not_a_file`, `access`.
             OutpostError: what the steps raise.
         """
+        kept = self.prepare()
         self.can_go_on = False
         self._came.update(data)
         if not self.is_marked(sha256):
@@ -93,7 +111,8 @@ class TranscriptGrowth:
         self._stream.feed(data)
         text = b"".join(self._made)
         self._made.clear()
-        identity, kept = self._append(text)
+        identity = self._append(text)
+        kept.update(text)
         self._came_bytes += len(data)
         size = self.saved.line_bytes + len(text)
         digest = kept.digest()
@@ -107,6 +126,11 @@ class TranscriptGrowth:
             line_sha256=digest,
         )
         self.can_go_on = True
+
+    def remember(self) -> None:
+        """Let the next capture of this process go on without reading the host's file."""
+        if self._kept is not None and self.can_go_on:
+            MEMORY.note(LineDigest(self._kept, self.saved.line_bytes))
 
     def force(self) -> None:
         """Force the host's file to the disk; blocks.
@@ -122,23 +146,17 @@ class TranscriptGrowth:
         ):
             os.fsync(fd)
 
-    def _append(self, text: bytes) -> tuple[tuple[int, ...], _Hash]:
-        """Write whole lines; return what the file is then, and the digest of all of it."""
+    def _append(self, text: bytes) -> tuple[int, ...]:
+        """Write whole lines; return the identity of the file then."""
         try:
-            kept = self._kept or Beginning(self._open_folder, self._name, self.saved).hashed()
-            if kept is None:
-                raise OtherContentError
             with self._open_folder() as folder:
-                identity = self._write(folder, text)
+                return self._write(folder, text)
         except FileNotFoundError:
             raise OtherContentError from None
         except (SessionError, WorkspaceError) as error:
             if error.reason not in ("changed", "not_found"):
                 raise
             raise OtherContentError from None
-        kept.update(text)
-        self._kept = kept
-        return identity, kept
 
     def _write(self, folder: Folder, text: bytes) -> tuple[int, ...]:
         host_path = folder.host_path / self._name

@@ -6,7 +6,7 @@ is left to a capture, which is incremental, and then the files are followed agai
 
 from __future__ import annotations
 
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -88,7 +88,9 @@ async def follow(
                     is_current = is_current and isinstance(error, (UnavailableError, DeadlineError))
                     await patience.bear(error)
         finally:
-            await follower.save()
+            # What led here is to be told; the next capture can do without.
+            with suppress(OutpostError):
+                await follower.save()
 
 
 class _Follower:

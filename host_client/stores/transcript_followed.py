@@ -87,6 +87,7 @@ class FollowedFiles:
 
     def advance(self, growth: TranscriptGrowth, data: bytes, sha256: bytes) -> None:
         """Add lines to a host's file, while no capture places any; see `TranscriptGrowth.advance`. Blocks."""
+        growth.prepare()
         with locked(self._states):
             growth.advance(data, sha256)
         self._is_saved = False
@@ -101,6 +102,8 @@ class FollowedFiles:
         """
         if self._is_saved:
             return
+        for growth in self._growths.values():
+            growth.remember()
         files = {str(path): growth.saved for path, growth in self._growths.items()}
         saved = replace(self._saved, files={**self._saved.files, **files}, scan=SavedScan.of(self.scan))
         save_state(self._states, self._route, saved)

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shutil
 import subprocess
 import sys
+from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from host_client.agents.registry import builtin_format
 from host_client.errors import ConflictError, LimitError, SessionError
 from host_client.sandbox.follow import FollowBegin
+from host_client.sandbox.sandbox import connect
+from host_client.sandbox.target import LocalTarget
 from host_client.session.redaction import LiteralRule, Redaction
+from host_client.stores.context import ConversationContext
 from sandbox_api.limits import Limits
 from support.conversation import files_below
 from support.follow_scene import BEGUN, bucketed, reasons, record_streams, said, scene
+from support.recorded import DATA
 from support.transcript_format import ID, lines
 
 if TYPE_CHECKING:
@@ -166,3 +174,39 @@ async def test_follow_goes_on_where_the_last_one_ended(tmp_path: Path, monkeypat
             parts = next(iter(json.loads(it.state.read_bytes())["files"].values()))["parts"]
             assert [size for size, _ in parts] == [len(BEGUN), *[3 * len(said(1))] * (number + 1)]
         assert [update.record.received_bytes for update in it.updates if update.record][1:] == [0, 0]
+
+
+RECORDED = {"claude": "2.1.332/subagent", "codex": "0.171.0/fork"}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+async def test_recorded_conversations_are_followed(tmp_path: Path, name: str) -> None:
+    """A line that the CLI would append to any transcript of the conversation is added; nothing else changes."""
+    shutil.copytree(DATA / name / RECORDED[name] / "home", tmp_path / "home", copy_function=shutil.copyfile)
+    for path in (tmp_path / "workspace", tmp_path / "host"):
+        path.mkdir()
+    store = builtin_format(name)
+    async with connect(LocalTarget(tmp_path / "home", tmp_path / "workspace")) as sandbox:
+        context = ConversationContext(sandbox=sandbox, conversation_home=tmp_path / "host", durability="none")
+        *_, session = [item async for item in store.list_sessions(context)]
+        transcripts = [path for path in (tmp_path / "home").rglob("*.jsonl") if path.name != "session_index.jsonl"]
+        options = {"interval_seconds": 0.02}
+        async with asyncio.timeout(60), aclosing(store.follow(session.conversation_id, context, **options)) as updates:
+            first = (await anext(updates)).record
+            assert first is not None
+            before = files_below(tmp_path / "host")
+            for transcript in transcripts:
+                with transcript.open("ab") as file:
+                    file.write(b'{"type":"added"}\n')
+            added: set[str] = set()
+            while len(added) < len(transcripts):
+                update = await anext(updates)
+                assert (update.record, update.appended_bytes) == (None, len(b'{"type":"added"}\n'))
+                added.add(str(update.path.relative_to(tmp_path / "host")))
+        record = await store.capture(session.conversation_id, context)
+        located = await store.locate(session.conversation_id, context)
+    assert (record.unchanged, located.digest) == (True, record.digest)
+    after = files_below(tmp_path / "host")
+    changed = {path for path in after if path in before and after[path] != before[path] and ".outpost" not in path}
+    assert changed == added
+    assert all(after[path] == before[path] + b'{"type":"added"}\n' for path in added)

@@ -20,6 +20,7 @@ from host_client.session.relocate import Relocator
 from host_client.session.transcript_growth import OtherContentError, TranscriptGrowth
 from host_client.session.transcript_state import SavedFile
 from host_client.session.transcript_stream import TranscriptStream
+from host_client.session.transcript_writer import MEMORY
 from support.transcript_format import OLD
 from support.transcript_text import relocated
 
@@ -178,6 +179,21 @@ def test_part_of_a_line_is_taken_back(tmp_path: Path, monkeypatch: pytest.Monkey
     assert caught.value.reason == "disk_full"
     assert (tmp_path / NAME).read_bytes() == relocated(BEGUN, NEW, OLD)
     assert not growth.can_go_on
+
+
+def test_next_capture_need_not_read_it(tmp_path: Path) -> None:
+    """What was hashed on the way is known by its digest, and stays what it was while more is added."""
+    growth = growth_of(tmp_path)
+    growth.remember()
+    growth.advance(b"{}\n", digest(b"{}\n"))
+    growth.remember()
+    first, second = relocated(BEGUN, NEW, OLD), (tmp_path / NAME).read_bytes()
+    growth.advance(b"[]\n", digest(b"{}\n[]\n"))
+    assert MEMORY.get(digest((tmp_path / NAME).read_bytes())) is None
+    for content in (first, second):
+        known = MEMORY.get(digest(content))
+        assert known is None or known.digest() == digest(content)
+    assert MEMORY.get(digest(second)) is not None
 
 
 def test_it_is_forced_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
