@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sandbox_agent.core.copy import write_all
 from sandbox_agent.core.file_set_append import MAX_APPEND_BYTES, check_lines
 from sandbox_agent.core.file_set_record import MAX_FILES_COUNT, is_reserved
-from sandbox_agent.core.file_set_target import Snapshot, look, reading
+from sandbox_agent.core.file_set_target import Snapshot, has_one_name, look, reading
 from sandbox_agent.core.staging import Staging
 from sandbox_api.errors import ConfigurationError, LimitError, Offender, SessionError, printable
 from sandbox_api.names import path_problem
@@ -163,14 +163,18 @@ class FileSetStaging:
         self._folders.update(above)
 
     def _is_there(self, member: Member, sha256: bytes) -> bool:
-        """Tell whether the home has the file already, byte for byte and with the owner that was asked for."""
+        """Tell whether the home has the file already, byte for byte and with the owner that was asked for.
+
+        One that has another name, too, is replaced all the same: its time could not be set without setting the other's.
+        """
         before = member.before
         if before is None or before.size != member.size or self._owner not in (None, before.owner):
             return False
         digest = hashlib.sha256()
         try:
             with reading(self._home, member.path) as fd:
-                if Snapshot.of(os.fstat(fd)) != before:
+                status = os.fstat(fd)
+                if Snapshot.of(status) != before or not has_one_name(status):
                     return False
                 while piece := os.read(fd, _PIECE_BYTES):
                     digest.update(piece)

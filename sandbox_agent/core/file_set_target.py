@@ -152,14 +152,21 @@ def mounted(path: bytes) -> WorkspaceError:
 def touch(home: Directory, paths: Iterable[bytes]) -> None:
     """Give files the present time as their modification time: CLIs remove what has not changed for long.
 
-    What cannot be touched, or is there no longer, stays as it is.
+    What cannot be touched, or is there no longer, stays as it is; so does what has another name, which may lie outside
+    the home.
     """
     for path in paths:
         try:
             with reading(home, path) as fd:
-                os.utime(fd)
+                if has_one_name(os.fstat(fd)):
+                    os.utime(fd)
         except OSError:
             _log.warning("the time of %s cannot be set", printable(home.join(path)))
+
+
+def has_one_name(status: os.stat_result) -> bool:
+    """Tell whether a status is one of a regular file that has no other name, in the home or outside."""
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
 def _check_way(home: Directory, folder: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import select
 import shutil
@@ -24,12 +25,13 @@ from support.file_set import (
     NEW,
     OLD,
     SHARED,
+    conversation,
     home_of,
     make_home,
     place,
     restore_set,
 )
-from support.restoring import picture, restoring_sandbox, staged
+from support.restoring import files_of, picture, restoring_sandbox, staged
 from support.sandbox import write
 
 if TYPE_CHECKING:
@@ -132,6 +134,29 @@ def test_one_file_that_cannot_be_moved_does_not_stop_the_others(tmp_path: Path) 
         assert staged(tmp_path) == []
 
 
+@pytest.mark.parametrize("is_restore", [True, False])
+def test_file_with_another_name_outside(tmp_path: Path, *, is_restore: bool) -> None:
+    """A restore or an undo that meets a second name of a file outside changes nothing of that, not its time either."""
+    outside, agent_home = tmp_path / "outside", tmp_path / "home"
+    write(outside, NEW)
+    with restoring_sandbox(agent_home) as held:
+        home = make_home(agent_home, {**OLD, "todos/S1.json": b"old"})
+        name = restore_set(held, {**NEW, "plans/S1.md": b"newer"}).recovery
+        linked = home if is_restore else home / ".outpost-recovery" / name
+        for path in NEW:
+            (linked / path).unlink(missing_ok=True)
+            (linked / path).parent.mkdir(parents=True, exist_ok=True)
+            (linked / path).hardlink_to(outside / path)
+            os.utime(outside / path, (1, 1))
+        before = _states(outside)
+        if is_restore:
+            assert len(restore_set(held, NEW).replaced) == len(NEW)
+        else:
+            assert len(undo_files(held, place(agent_home), name).restored) == len(NEW)
+        assert conversation(agent_home) == NEW
+    assert _states(outside) == before
+
+
 @pytest.mark.timeout(300)
 def test_names_swapped_for_links(tmp_path: Path) -> None:
     """While the sandbox exchanges files and folders for links in a loop, nothing beyond them is ever touched."""
@@ -162,6 +187,14 @@ def test_names_swapped_for_links(tmp_path: Path) -> None:
     assert int(re.fullmatch(rb"enough\n(\d+)\n", told)[1]) > file_swapper.ENOUGH_COUNT  # type: ignore[index]
     assert len(outcomes) > 1, outcomes
     assert "done" in outcomes, outcomes
+
+
+def _states(directory: Path) -> dict[str, tuple[bytes, int, int, int]]:
+    found = {}
+    for path, data in files_of(directory).items():
+        status = (directory / path).stat()
+        found[path] = (data, status.st_mode, status.st_uid, status.st_mtime_ns)
+    return found
 
 
 def _moments(directory: Path) -> dict[str, int]:
