@@ -113,7 +113,7 @@ class FileSetReader:
         elif "append" in line:
             self._appends.append(_path(line["append"]))
         elif "decided" in line:
-            self._decided = line["decided"]
+            self._decided = _inode(line["decided"])
         else:
             return False
         if len(self._moves) + len(self._appends) > MAX_FILES_COUNT:

@@ -105,6 +105,8 @@ def _head(home: Path, changes: str = "") -> str:
         '{"file": ["x", 1, 0]}\n{"decided": 2}\n',
         '{"file": ["x", 1, 0]}\n{"decided": "1"}\n',
         '{"file": ["x", 1, 0]}\n{"decided": [1]}\n',
+        '{"file": ["x", 1, 0]}\n{"decided": true}\n',
+        '{"decided": []}\n',
         '{"format": "../x"}\n',
         '{"format": 7}\n',
         '{"conversation_id": "../x"}\n',
