@@ -28,6 +28,9 @@ MAX_APPEND_BYTES = 16 << 20
 MAX_APPEND_COUNT = 65_536
 """The same, in lines."""
 
+MAX_SHARED_BYTES = 1 << 30
+"""Largest file that lines are added to: it is read as a whole while its home is locked, and may go on growing."""
+
 _PIECE_BYTES = 1 << 20
 
 
@@ -57,6 +60,10 @@ def missing_lines(fd: int, data: bytes) -> bytes:
     Args:
         fd: Descriptor of the file; its offset is not used.
         data: Whole lines.
+
+    Raises:
+        LimitError: `max_bytes`: the file is too large to be looked through.
+        OSError: it cannot be read.
     """
     wanted = dict.fromkeys(line + b"\n" for line in data.split(b"\n")[:-1])
     longest = max(map(len, wanted), default=0)
@@ -79,6 +86,7 @@ def append_lines(home: Directory, path: bytes, data: bytes, owner: Owner | None,
 
     Raises:
         WorkspaceError: `not_a_file`; `unsafe_path`: the file has another name that may lie outside the home.
+        LimitError: `max_bytes`: the file is too large to be looked through.
         OSError: the system refuses; nothing was added.
         UnavailableError: `io`: only a part could be added, and could not be taken back.
     """
@@ -116,7 +124,7 @@ def _open(folder: Directory, name: bytes) -> tuple[int, bool]:
 
 
 def check_plain(home: Directory, path: bytes, fd: int) -> None:
-    """Refuse to write into what is no regular file, or also a file by another name.
+    """Refuse to write into, or to pass on, what is no regular file, or also a file by another name.
 
     Raises:
         WorkspaceError: `not_a_file`, `unsafe_path`.
@@ -148,6 +156,13 @@ def _read_lines(fd: int, longest: int) -> Iterator[bytes]:
     offset = 0
     while piece := os.pread(fd, _PIECE_BYTES, offset):
         offset += len(piece)
+        if offset > MAX_SHARED_BYTES:
+            raise LimitError(
+                "max_bytes",
+                f"a file of more than {MAX_SHARED_BYTES} bytes is too large to be looked through for lines it has",
+                hint="move older lines out of the file that is shared",
+                facts={"max_bytes": str(MAX_SHARED_BYTES)},
+            )
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
             yield line + b"\n"

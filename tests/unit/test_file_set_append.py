@@ -55,6 +55,17 @@ def _count(content: bytes) -> int:
     return content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
 
 
+def test_file_that_is_too_large_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sparse file without an end, or one that grows as fast as it is read, does not hold its home for good."""
+    monkeypatch.setattr(file_set_append, "MAX_SHARED_BYTES", 3 << 20)
+    with (tmp_path / "shared").open("wb") as file:
+        file.truncate(1 << 42)
+    with pytest.raises(LimitError) as caught:
+        _append(tmp_path, b"line\n")
+    assert (caught.value.reason, caught.value.facts) == ("max_bytes", {"max_bytes": str(3 << 20)})
+    assert (tmp_path / "shared").stat().st_size == 1 << 42
+
+
 @pytest.mark.parametrize("durable", [False, True])
 def test_missing_file_is_made(tmp_path: Path, *, durable: bool) -> None:
     """A file that is missing is made, private, with its directories."""
