@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandbox_agent.core.copy import write_all
-from sandbox_agent.core.file_set_append import MAX_APPEND_BYTES, check_lines
+from sandbox_agent.core.file_set_append import MAX_APPEND_BYTES, check_lines, check_plain
 from sandbox_agent.core.file_set_record import MAX_FILES_COUNT, is_reserved
 from sandbox_agent.core.file_set_target import Snapshot, has_one_name, look, reading
 from sandbox_agent.core.staging import Staging
@@ -123,9 +123,11 @@ class FileSetStaging:
         """Return the staged lines of a file.
 
         Raises:
+            WorkspaceError: `not_a_file`, `unsafe_path`: something else was put in their place.
             OSError: they cannot be read.
         """
         with reading(self.directory.directory, member.path) as fd:
+            check_plain(self.directory.directory, member.path, fd)
             return os.read(fd, member.size)
 
     def drop(self, member: Member) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_agent.core import recovery_entry, syscall
 from sandbox_agent.core.copy import holds_files
-from sandbox_agent.core.file_set_append import MAX_APPEND_BYTES, append_lines
+from sandbox_agent.core.file_set_append import MAX_APPEND_BYTES, append_lines, check_plain
 from sandbox_agent.core.file_set_move import inode_at, owner_of, settle
 from sandbox_agent.core.file_set_target import reading
 from sandbox_agent.core.lock import folder_lock
@@ -134,6 +134,7 @@ def _settle(home: Directory, tree: Directory, record: FileSetRecord) -> None:
 def _append(home: Directory, tree: Directory, path: bytes) -> None:
     try:
         with reading(tree, path) as fd:
+            check_plain(tree, path, fd)
             owner = owner_of(os.fstat(fd))
             data = os.read(fd, MAX_APPEND_BYTES)
     except FileNotFoundError:

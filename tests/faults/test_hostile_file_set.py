@@ -117,6 +117,18 @@ def test_what_came_meanwhile_is_set_aside(tmp_path: Path) -> None:
         assert staged(tmp_path) == []
 
 
+def test_staged_lines_with_another_name_are_not_passed_on(tmp_path: Path) -> None:
+    """A sweep adds no lines from what is another file's second name: the sandbox may not be able to read that one."""
+    (tmp_path / "secret").write_bytes(b"secret\n")
+    with restoring_sandbox(tmp_path) as held:
+        home = make_home(tmp_path)
+        staging = _forge(tmp_path, {"append": SHARED}, {"decided": 1})
+        staging.mkdir()
+        (staging / SHARED).hardlink_to(tmp_path / "secret")
+        assert "has several names" in held.journal.sweep(held.roots)[0]
+        assert b"secret" not in (home / SHARED).read_bytes()
+
+
 def test_one_file_that_cannot_be_moved_does_not_stop_the_others(tmp_path: Path) -> None:
     """A sweep that meets a link on the way to one file moves the others, and finishes when the link is gone."""
     with restoring_sandbox(tmp_path) as held:
