@@ -146,7 +146,7 @@ class FollowFile:
         is_new = not self._number or not self._has_tail(fd)
         if is_new:
             yield from self._begin_anew(fd, size)
-        end = self._end_of_lines(fd, size) if self._whole_lines else size
+        end = (yield from self._end_of_lines(fd, size)) if self._whole_lines else size
         while self._sent_bytes < end:
             data = os.pread(fd, min(CHUNK_BYTES, end - self._sent_bytes), self._sent_bytes)
             is_last = self._sent_bytes + len(data) == end
@@ -192,12 +192,17 @@ class FollowFile:
         """Tell whether what was sent last is still there; a file that was truncated has less of it."""
         return os.pread(fd, len(self._tail), self._sent_bytes - len(self._tail)) == self._tail
 
-    def _end_of_lines(self, fd: int, size: int) -> int:
-        """Return where the last line that has a newline ends; what holds none is not looked at again."""
+    def _end_of_lines(self, fd: int, size: int) -> Generator[None, None, int]:
+        """Return where the last line that has a newline ends; what holds none is not looked at again.
+
+        Yields signs of life: the sandbox may make a file of any size that has none.
+        """
         # A file that did not grow was changed in what holds no newline so far.
         start = max(self._sent_bytes, self._scanned_bytes if self._scanned_bytes < size else 0)
         self._scanned_bytes = at = size
         while at > start:
+            if at < size:
+                yield
             from_offset = max(start, at - _SCAN_BYTES)
             cut = os.pread(fd, at - from_offset, from_offset).rfind(b"\n") + 1
             if cut:

@@ -148,6 +148,16 @@ def test_memory_does_not_grow_with_a_line(home: Path, ending: bytes) -> None:
     assert peak_bytes < 6 * MIB
 
 
+@pytest.mark.timeout(30)
+def test_a_line_without_end_does_not_hold_a_thread(home: Path) -> None:
+    """A file of many TiB that has no newline is searched in steps: the call can end, and the daemon too, in between."""
+    with (home / "p/a").open("wb") as file:
+        file.truncate(1 << 42)
+    with following(home, pattern(whole_lines=True)) as client:
+        batches = [next(client.batches) for _ in range(3)]
+    assert not any(batch.is_last for batch in batches)
+
+
 def test_an_unfinished_line_is_looked_at_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What has no newline is not searched again each time the line gets longer."""
     path = home / "p/a"
