@@ -6,11 +6,11 @@ import errno
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sandbox_api.errors import LimitError, OutpostError, UnavailableError, WorkspaceError, printable
+from sandbox_api.errors import LimitError, OutpostError, SessionError, UnavailableError, WorkspaceError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+    from pathlib import Path, PurePath
 
 _FAMILIES: dict[int, tuple[type[OutpostError], str, str]] = {
     errno.ENOSPC: (LimitError, "disk_full", "no space is left for"),
@@ -48,3 +48,17 @@ def host_failures(host_path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise host_failure(error, host_path) from None
+
+
+@contextmanager
+def named_failures(path: PurePath) -> Iterator[None]:
+    """Name the file in failures within the block that are about its content: damaged, or more than may be."""
+    try:
+        yield
+    except (SessionError, LimitError) as error:
+        if error.reason not in ("corrupt", "max_bytes") or "path" in error.facts:
+            raise
+        name = printable(str(path))
+        raise type(error)(
+            error.reason, f"{name}: {error.message}", hint=error.hint, facts={**error.facts, "path": name}
+        ) from None

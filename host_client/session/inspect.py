@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from host_client.session.failure import named_failures
 from host_client.session.line import BYTE_ORDER_MARK, find_directories, is_json, read_string
 from host_client.session.line_block import LineBlocks
 from host_client.session.line_file import LineFile
@@ -83,10 +84,11 @@ def inspect_transcript(host_path: Path) -> Inspection:
     Raises:
         WorkspaceError: `not_found`, `not_a_file`, `unsafe_path` (it is a link), `access`.
         SessionError: `corrupt`: compressed content is damaged.
+        LimitError: `max_bytes`: a line is longer than 512 MiB.
     """
     look = _Look()
     blocks = LineBlocks()
-    with LineFile(host_path) as file:
+    with LineFile(host_path) as file, named_failures(host_path):
         for piece in file.pieces():
             for block in blocks.feed(piece):
                 look.at_block(block)

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from host_client.session.compression import compressed, is_compressed
-from host_client.session.failure import host_failures
+from host_client.session.failure import host_failures, named_failures
 from host_client.session.folder import Folder, Scratch
 from host_client.session.line_file import LineFile
 from host_client.session.output import Output
@@ -64,7 +64,7 @@ def relocate_file(
         ConfigurationError: `invalid_argument`: the destination is no absolute path.
         WorkspaceError: `not_found`, `not_a_file`, `unsafe_path` (it is a link), `access`, `changed`.
         SessionError: `corrupt`: compressed content is damaged.
-        LimitError: `disk_full`, `read_only`, `descriptors`.
+        LimitError: `disk_full`, `read_only`, `descriptors`; `max_bytes`: a line is longer than 512 MiB.
     """
     if not PurePosixPath(destination).is_absolute() or "\0" in destination:
         raise ConfigurationError(
@@ -76,7 +76,7 @@ def relocate_file(
     target = output or host_path
     with LineFile(host_path) as file, Folder.open(target.parent, (), create=False) as folder:
         _check_replaceable(target)
-        with host_failures(target):
+        with host_failures(target), named_failures(host_path):
             scratch = Scratch(folder, target.name)
             try:
                 _write(scratch, target, _relocated(file.pieces(), relocator))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from host_client.errors import SessionError, WorkspaceError, printable
 from host_client.sandbox.task import in_thread, opened_in_thread, task_group
 from host_client.session.compression import is_compressed
+from host_client.session.failure import named_failures
 from host_client.session.line_block import LineBlocks
 from host_client.session.line_selection import selected_lines
 from host_client.session.redactor import DocumentRedactor, Redactor, redactor_for
@@ -96,7 +97,8 @@ class Fetcher:
         left = self._retries
         while True:
             try:
-                fetched = await self._attempt(order)
+                with named_failures(order.member.path):
+                    fetched = await self._attempt(order)
             except WorkspaceError as error:
                 if error.reason != "changed":
                     raise

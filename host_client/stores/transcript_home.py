@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING
 from host_client.errors import SessionError, WorkspaceError, printable
 from host_client.sandbox.task import in_thread
 from host_client.session.compression import decompressed, is_compressed
-from host_client.session.failure import host_failure, host_failures
+from host_client.session.failure import host_failure, host_failures, named_failures
 from host_client.session.folder import Folder
 from host_client.stores.transcript_member import below, is_own
 from sandbox_api.limits import CHUNK_BYTES, MAX_DEPTH_COUNT
@@ -211,7 +211,7 @@ class HostFiles:
             WorkspaceError: as `opened`.
             SessionError: `corrupt`: a compressed file is damaged.
         """
-        with closing(self.pieces(path, piece_bytes)) as pieces:
+        with closing(self.pieces(path, piece_bytes)) as pieces, named_failures(path):
             yield from decompressed(pieces) if is_compressed(path) else pieces
 
     def _first_line(self, path: PurePosixPath) -> bytes:

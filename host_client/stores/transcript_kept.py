@@ -16,6 +16,7 @@ from host_client.errors import Offender, SessionError, printable
 from host_client.sandbox.place import LeftOut
 from host_client.sandbox.task import in_thread
 from host_client.session.compression import decompressed, is_compressed
+from host_client.session.failure import named_failures
 from host_client.session.line_selection import selected_lines
 from host_client.session.transcript_scan import TranscriptScan
 from host_client.stores.contract import Notice
@@ -256,9 +257,10 @@ def _scanned(files: HostFiles, path: PurePosixPath, scan: TranscriptScan) -> Ent
             size += len(piece)
             yield piece
 
-    for piece in decompressed(read()) if is_compressed(path) else read():
-        scan.feed(piece)
-    scan.finish()
+    with named_failures(path):
+        for piece in decompressed(read()) if is_compressed(path) else read():
+            scan.feed(piece)
+        scan.finish()
     return Entry(os.fsencode(path), size, sha256.digest())
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from host_client.sandbox.progress import Progress
 from host_client.sandbox.transcript import TranscriptSource
+from host_client.session.failure import named_failures
 from host_client.stores.transcript_kept import kept_pieces
 from sandbox_api.manifest import Entry
 
@@ -103,5 +104,6 @@ class Sending:
                 size += len(piece)
                 yield piece
 
-        yield from self.move.pieces(member.path, read()) if member.kind == "transcript" else read()
+        with named_failures(member.path):
+            yield from self.move.pieces(member.path, read()) if member.kind == "transcript" else read()
         self.entries[member.path] = Entry(os.fsencode(member.path), size, sha256.digest())

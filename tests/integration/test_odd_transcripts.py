@@ -152,5 +152,28 @@ async def test_a_hole_is_no_way_to_take_the_memory_of_the_host(
         with pytest.raises(LimitError) as caught:
             await CODEX.capture(A, context)
         assert caught.value.reason == "max_bytes"
+        assert caught.value.message.startswith(path.removeprefix(".codex/"))
         assert files_below(tmp_path / "kept") == before
         assert (await CODEX.locate(A, context)).digest == record.digest
+
+
+async def test_damage_is_told_with_the_file(tmp_path: Path) -> None:
+    """Of the files of a conversation the one whose compression is damaged is named, on either side."""
+    path = rollout(A) + ".zst"
+    good = b"".join(compressed([told(A)]))
+    write(tmp_path / "a/home", {path: good[:-1]})
+    async with sandbox(tmp_path / "a") as source, sandbox(tmp_path / "b") as target:
+        context = context_of(tmp_path, source)
+        with pytest.raises(SessionError) as caught:
+            await CODEX.capture(A, context)
+        failures = [caught.value]
+        (tmp_path / "a/home" / path).write_bytes(good)
+        record = await CODEX.capture(A, context)
+        record.path.write_bytes(good[:-1])
+        for step in (CODEX.locate(A, context), CODEX.restore(record, replace(context, sandbox=target))):
+            with pytest.raises(SessionError) as caught:
+                await step
+            failures.append(caught.value)
+        assert not (tmp_path / "b/home/.codex/sessions").exists()
+    assert [failure.reason for failure in failures] == ["corrupt"] * 3
+    assert all(failure.message.startswith(path.removeprefix(".codex/")) for failure in failures)

@@ -118,6 +118,7 @@ def test_a_damaged_compressed_rollout_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SessionError) as caught:
         inspect_transcript(path)
     assert caught.value.reason == "corrupt"
+    assert caught.value.message.startswith(str(path))
 
 
 def test_only_files_are_inspected(tmp_path: Path) -> None:

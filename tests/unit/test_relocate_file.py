@@ -163,6 +163,7 @@ def test_damaged_compression_is_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(SessionError) as caught:
         relocate_file(path, "/b")
     assert caught.value.reason == "corrupt"
+    assert caught.value.message.startswith(str(path))
     assert path.read_bytes() == content
     assert list(tmp_path.iterdir()) == [path]
 
