@@ -9,6 +9,7 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from host_client.sandbox.task import task_group
 from host_client.session.line_header import read_headers
 from host_client.stores.layout import Related, Skipped, TranscriptFunctions
 from host_client.stores.profile import BundleRoot
@@ -85,33 +86,32 @@ def _remote_path(wanted_id: str, sandbox: SandboxPlace, original: Path) -> PureP
 
 
 async def _related(conversation: Conversation) -> Sequence[Related | Skipped]:
-    found, wanted_id = conversation.files.find, conversation.conversation_id
-    # Sub-agents, results too large for the transcript, the title.
-    beside = await found(conversation.transcript.with_suffix(""))
-    # What a rewind puts back, the task list (2.1.197), the task list before (1.0.128).
-    paths = [
-        path
-        for directory, pattern in (
-            (f"file-history/{wanted_id}", "*"),
-            (f"tasks/{wanted_id}", "*"),
-            ("todos", f"{wanted_id}-*"),
-        )
-        for path in await found(PurePosixPath(directory), pattern)
-    ]
+    files, wanted_id = conversation.files, conversation.conversation_id
     slugs = {slug for slug in conversation.collected.get("slug", ()) if _PLAN_NAME.fullmatch(slug)}
-    if slugs:
-        plans = PurePosixPath("plans")
-        paths += [path for path in await found(plans, "*.md") if path.parent == plans and path.stem in slugs]
+    plans, credentials = PurePosixPath("plans"), PurePosixPath(".credentials.json")
+    async with task_group() as group:  # each question is a round trip
+        # Sub-agents, results too large for the transcript, the title.
+        beside = group.create_task(files.find(conversation.transcript.with_suffix("")))
+        # What a rewind puts back, the task list (2.1.197), the task list before (1.0.128).
+        named = [
+            group.create_task(files.find(PurePosixPath(directory), pattern))
+            for directory, pattern in (
+                (f"file-history/{wanted_id}", "*"),
+                (f"tasks/{wanted_id}", "*"),
+                ("todos", f"{wanted_id}-*"),
+            )
+        ]
+        planned = group.create_task(files.find(plans, "*.md")) if slugs else None
+        registered = group.create_task(files.find(PurePosixPath(_REGISTRY), "*.json", contains=wanted_id.encode()))
+        has_credentials = group.create_task(files.exists(credentials))
+    paths = [path for found in named for path in found.result()]
+    paths += [path for path in planned.result() if path.parent == plans and path.stem in slugs] if planned else []
     related: list[Related | Skipped] = [
-        Related(path, "transcript" if path.suffix == ".jsonl" else "plain", beside=True) for path in beside
+        Related(path, "transcript" if path.suffix == ".jsonl" else "plain", beside=True) for path in beside.result()
     ]
     related += [Skipped(path, "lock of the CLI") if path.name.endswith(".lock") else Related(path) for path in paths]
-    registered = await found(PurePosixPath(_REGISTRY), "*.json", contains=wanted_id.encode())
-    related += [Skipped(path, "registry of a running process") for path in registered]
-    credentials = PurePosixPath(".credentials.json")
-    if await conversation.files.exists(credentials):
-        related.append(Skipped(credentials, "credentials"))
-    return related
+    related += [Skipped(path, "registry of a running process") for path in registered.result()]
+    return [*related, Skipped(credentials, "credentials")] if has_credentials.result() else related
 
 
 def _locks(wanted_id: str) -> Sequence[LockSign]:

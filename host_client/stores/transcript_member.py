@@ -11,6 +11,7 @@ from pathlib import PurePath, PurePosixPath
 from typing import TYPE_CHECKING
 
 from host_client.errors import ConfigurationError, LimitError, Offender, SessionError, printable
+from host_client.sandbox.task import task_group
 from host_client.stores.layout import CHILDREN, Related, Skipped
 from sandbox_api.manifest import bundle_digest
 from sandbox_api.names import RECOVERY_DIRECTORY, STAGING_PREFIX, path_problem
@@ -86,15 +87,13 @@ async def members(layout: TranscriptLayout, conversation: Conversation) -> Membe
         LimitError: `max_files`.
         OutpostError: those of the conversation's files.
     """
-    found: dict[PurePosixPath, Related] = {}
-    if layout.sidecars:
-        main = conversation.transcript
-        folder = main.parent / conversation.conversation_id / CHILDREN
-        for path in await conversation.files.find(folder, "*.jsonl"):
-            found[path] = Related(path, "transcript", beside=True)
+    async with task_group() as group:
+        sidecars = group.create_task(_sidecars(layout, conversation))
+        items = await layout.related(conversation)
+    found = {path: Related(path, "transcript", beside=True) for path in sidecars.result()}
     skipped: dict[PurePosixPath, Skipped] = {}
     named: dict[PurePosixPath, Related] = {}
-    for item in await layout.related(conversation):
+    for item in items:
         if isinstance(item, Skipped):
             skipped[item.path] = item
             continue
@@ -112,6 +111,13 @@ async def members(layout: TranscriptLayout, conversation: Conversation) -> Membe
         [checked[path] for path in sorted(checked)],
         [skipped[path] for path in sorted(skipped) if path not in checked],
     )
+
+
+async def _sidecars(layout: TranscriptLayout, conversation: Conversation) -> Sequence[PurePosixPath]:
+    if not layout.sidecars:
+        return ()
+    folder = conversation.transcript.parent / conversation.conversation_id / CHILDREN
+    return await conversation.files.find(folder, "*.jsonl")
 
 
 def kept_digest(entries: Iterable[Entry]) -> str:
