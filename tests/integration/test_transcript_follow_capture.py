@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,25 @@ async def test_host_file_that_somebody_changed_is_looked_at(tmp_path: Path) -> N
         await it.until(updates)
         it.append(said(4))
         assert [update.record for update in await it.until(updates)] == [None]
+
+
+async def test_captures_at_the_same_time(tmp_path: Path) -> None:
+    """Whoever is first: no line is there twice, none is missing, and a capture that came too late says so."""
+    async with scene(tmp_path) as it, it.following() as updates:
+
+        async def capture() -> None:
+            try:
+                await it.store.capture(ID, it.context)
+            except SessionError as error:
+                assert error.reason == "changed"
+
+        for number in range(20):
+            it.append(said(number))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(capture())
+                group.create_task(it.until(updates))
+            assert it.is_current
+        assert not (it.host / ".outpost/recovery").exists()
 
 
 async def test_wrong_mark_adds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
