@@ -131,6 +131,8 @@ class FollowFile:
                 self._number = 0
             self._seen = _seen(status)
             yield from self._advance(fd, status.st_size)
+            self._tail_bytes, self._tail_digest = len(self._tail), _digest(self._tail)
+            self._tail = b""
         finally:
             os.close(fd)
         return True
@@ -139,7 +141,8 @@ class FollowFile:
         self._number = number
         self._digest = hashlib.sha256()
         self._sent_bytes = 0
-        self._tail = b""
+        self._tail = b""  # between two looks its size and digest are all that is kept: there may be many files
+        self._tail_bytes, self._tail_digest = 0, _digest(b"")
         self._scanned_bytes = 0
 
     def _advance(self, fd: int, size: int) -> Generator[Part | None, None, None]:
@@ -190,7 +193,8 @@ class FollowFile:
 
     def _has_tail(self, fd: int) -> bool:
         """Tell whether what was sent last is still there; a file that was truncated has less of it."""
-        return os.pread(fd, len(self._tail), self._sent_bytes - len(self._tail)) == self._tail
+        self._tail = os.pread(fd, self._tail_bytes, self._sent_bytes - self._tail_bytes)
+        return _digest(self._tail) == self._tail_digest
 
     def _end_of_lines(self, fd: int, size: int) -> Generator[None, None, int]:
         """Return where the last line that has a newline ends; what holds none is not looked at again.
@@ -213,3 +217,7 @@ class FollowFile:
 
 def _seen(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _digest(tail: bytes) -> bytes:
+    return hashlib.blake2b(tail, digest_size=16).digest()

@@ -148,6 +148,21 @@ def test_memory_does_not_grow_with_a_line(home: Path, ending: bytes) -> None:
     assert peak_bytes < 6 * MIB
 
 
+def test_memory_does_not_grow_with_what_many_files_have(home: Path) -> None:
+    """Of each file that is followed little is kept between two looks, however much it has."""
+    for number in range(500):
+        (home / f"p/{number}").write_bytes(b"x" * 10_000)
+    with following(home, max_files=500) as client:
+        tracemalloc.start()
+        for batch in client.batches:
+            if batch.is_last:
+                break
+        del batch
+        kept_bytes = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+    assert kept_bytes < 500 * 3000
+
+
 @pytest.mark.timeout(30)
 def test_a_line_without_end_does_not_hold_a_thread(home: Path) -> None:
     """A file of many TiB that has no newline is searched in steps: the call can end, and the daemon too, in between."""
