@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_MIN_COMMIT_FILES_PER_SECOND = 200
+"""Slowest pace at which a daemon is expected to move files: each is looked at, exchanged and noted on its own."""
+
 
 @dataclass(slots=True)
 class _Batch:
@@ -73,7 +76,7 @@ class OutgoingFiles:
     @property
     def commit_seconds(self) -> float:
         """Time to grant a daemon, beside its usual silence, between the commit and its answer."""
-        return self.bytes_count / MIN_COMMIT_BYTES_PER_SECOND
+        return self.bytes_count / MIN_COMMIT_BYTES_PER_SECOND + len(self.entries) / _MIN_COMMIT_FILES_PER_SECOND
 
     async def send(self, send: Send, after_chunk: Callable[[int], None] | None) -> None:
         """Send all files; what comes next is made while a batch is sent.

@@ -217,9 +217,10 @@ async def test_silence_in_a_restore_ends_by_the_stall_limit(silent_after: str) -
     assert await refusal(restore(script, files, stall_seconds=0.5)) == "timeout/deadline"
 
 
-async def test_large_commit_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A daemon that has a lot to force to disk may be silent for longer than the stall limit before its result."""
-    monkeypatch.setattr("host_client.sandbox.transcript_restore.MIN_COMMIT_BYTES_PER_SECOND", 1)
+@pytest.mark.parametrize("pace", ["MIN_COMMIT_BYTES_PER_SECOND", "_MIN_COMMIT_FILES_PER_SECOND"])
+async def test_large_commit_is_waited_for(monkeypatch: pytest.MonkeyPatch, pace: str) -> None:
+    """A daemon that has much to force to disk, or to move, may be silent for longer than the stall limit."""
+    monkeypatch.setattr(f"host_client.sandbox.transcript_restore.{pace}", 1)
 
     async def script(exchange: Exchange) -> None:
         await received(exchange, "commit")
