@@ -120,19 +120,23 @@ async def test_host_file_that_somebody_changed_is_looked_at(tmp_path: Path) -> N
 async def test_captures_at_the_same_time(tmp_path: Path) -> None:
     """Whoever is first: no line is there twice, none is missing, and a capture that came too late says so."""
     async with scene(tmp_path) as it, it.following() as updates:
+        reached: list[str] = []
+        is_over = False
 
-        async def capture() -> None:
-            try:
-                await it.store.capture(ID, it.context)
-            except SessionError as error:
-                assert error.reason == "changed"
+        async def go_on() -> None:
+            await it.until(updates, lambda: is_over and it.is_current)
 
-        for number in range(20):
-            it.append(said(number))
-            async with asyncio.TaskGroup() as group:
-                group.create_task(capture())
-                group.create_task(it.until(updates))
-            assert it.is_current
+        async with asyncio.TaskGroup() as group:
+            group.create_task(go_on())
+            for number in range(20):
+                it.append(said(number))
+                try:
+                    await it.store.capture(ID, it.context)
+                except SessionError as error:
+                    reached.append(error.reason)
+            is_over = True
+            it.append(said(20))
+        assert set(reached) <= {"changed"}
         assert not (it.host / ".outpost/recovery").exists()
 
 
