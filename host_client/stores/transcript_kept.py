@@ -21,8 +21,8 @@ from host_client.session.line_selection import selected_lines
 from host_client.session.transcript_scan import TranscriptScan
 from host_client.stores.contract import Notice
 from host_client.stores.layout import Conversation
-from host_client.stores.transcript_member import MAX_FILES_COUNT, kept_digest, members
-from sandbox_api.limits import Limits
+from host_client.stores.transcript_member import kept_digest, members
+from sandbox_api.limits import MAX_FILES_COUNT, Limits
 from sandbox_api.manifest import Entry
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from host_client.errors import ConfigurationError, LimitError, Offender, SessionError, printable
 from host_client.sandbox.task import task_group
 from host_client.stores.layout import CHILDREN, Related, Skipped
+from sandbox_api.limits import MAX_FILES_COUNT
 from sandbox_api.manifest import bundle_digest
 from sandbox_api.names import RECOVERY_DIRECTORY, STAGING_PREFIX, path_problem
 
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
     from host_client.stores.layout import Conversation, TranscriptLayout
     from sandbox_api.manifest import Entry
-
-MAX_FILES_COUNT = 65_536
-"""Files of one conversation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,9 @@ MAX_NAME_BYTES = 255
 MAX_DEPTH_COUNT = 64
 """Directories below a session directory."""
 
-MAX_FOUND_COUNT = 65_536
-"""Files that a search may tell, also where one bundle may have fewer."""
+MAX_FILES_COUNT = 65_536
+"""Files of a conversation that lie among those of others, and files that a search may tell or a call may follow; one
+bundle may have fewer."""
 
 HOOK_SECONDS = 10.0
 HOOK_MEMORY_BYTES = 512 * MIB
@@ -68,8 +69,8 @@ class Limits:
 
     @property
     def max_found_count(self) -> int:
-        """Most files that a search tells who asks for so many: a home has more files than one bundle."""
-        return max(self.max_files, MAX_FOUND_COUNT)
+        """Most files of a home that a search tells, or that are followed: it has more files than one bundle."""
+        return max(self.max_files, MAX_FILES_COUNT)
 
     def check(self, *, bytes_count: int, files_count: int) -> None:
         """Refuse a bundle of that size.

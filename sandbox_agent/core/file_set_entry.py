@@ -9,8 +9,9 @@ import json
 from typing import TYPE_CHECKING
 
 from sandbox_agent.core import recovery_entry
-from sandbox_agent.core.file_set_record import MAX_FILES_COUNT, MAX_LINES_BYTES, is_reserved
+from sandbox_agent.core.file_set_record import MAX_LINES_BYTES, is_reserved
 from sandbox_api.errors import SessionError, printable
+from sandbox_api.limits import MAX_FILES_COUNT
 from sandbox_api.names import order_problem, path_problem
 
 if TYPE_CHECKING:

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sandbox_agent.core.recovery_entry import is_entry_name
+from sandbox_api.limits import MAX_FILES_COUNT
 from sandbox_api.names import CONVERSATION_ID, KEY_SEGMENT, path_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 VERSION = 2
-MAX_FILES_COUNT = 65_536
-"""Files of one set."""
-
 MAX_LINES_BYTES = 32 << 20
 """All lines of a journal file, and those of the file beside a recovery entry; 512 bytes for each of the most files."""
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from sandbox_agent.core.copy import write_all
 from sandbox_agent.core.file_set_append import MAX_APPEND_BYTES, check_lines, check_plain
-from sandbox_agent.core.file_set_record import MAX_FILES_COUNT, is_reserved
+from sandbox_agent.core.file_set_record import is_reserved
 from sandbox_agent.core.file_set_target import Snapshot, has_one_name, look, reading
 from sandbox_agent.core.staging import Staging
 from sandbox_api.errors import ConfigurationError, LimitError, Offender, SessionError, printable
+from sandbox_api.limits import MAX_FILES_COUNT
 from sandbox_api.names import path_problem
 
 if TYPE_CHECKING:

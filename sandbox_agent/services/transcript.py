@@ -74,7 +74,7 @@ class TranscriptService(transcript_pb2_grpc.TranscriptServiceServicer):
                 request.home,
                 patterns,
                 held,
-                max_files=self._sandbox.limits.max_files,
+                max_files=self._sandbox.limits.max_found_count,
                 subscription=subscription,
             )
             stream = FollowStream(context, self._wakeups, woken, interval_seconds=interval_seconds)

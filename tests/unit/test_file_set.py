@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandbox_agent.core import file_set_record, syscall
+from sandbox_api.limits import MAX_FILES_COUNT
 from support.file_set import (
     LINES,
     NEW,
@@ -170,6 +171,6 @@ def test_most_files_fit_into_a_note() -> None:
     path = (
         b"projects/-home-somebody-a-project/00000000-0000-0000-0000-000000000000/subagents/agent-0123456789abcdef.jsonl"
     )
-    moves = [file_set_record.Move(path, 1 << 60, 1 << 60)] * file_set_record.MAX_FILES_COUNT
+    moves = [file_set_record.Move(path, 1 << 60, 1 << 60)] * MAX_FILES_COUNT
     size = sum(len(json.dumps(line)) + 1 for line in file_set_record.decision(moves, []))
     assert size < file_set_record.MAX_LINES_BYTES

@@ -15,7 +15,7 @@ from sandbox_agent.core.paths import Roots
 from sandbox_agent.services.file import FileService
 from sandbox_api import limits
 from sandbox_api.errors import LimitError
-from sandbox_api.limits import MAX_FOUND_COUNT, Limits
+from sandbox_api.limits import MAX_FILES_COUNT, Limits
 from sandbox_api.v1 import file_pb2
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def test_no_wish_goes_beyond_the_ceiling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_count: int, wish: int, *, is_enough: bool
 ) -> None:
     """Of four files a ceiling of three shows none too many; a larger limit of the operator raises it."""
-    monkeypatch.setattr(limits, "MAX_FOUND_COUNT", 3)
+    monkeypatch.setattr(limits, "MAX_FILES_COUNT", 3)
     for name in "abcd":
         (tmp_path / name).touch()
     own = Limits(max_files=own_count)
@@ -68,5 +68,5 @@ def test_no_wish_goes_beyond_the_ceiling(
 
 def test_the_ceiling_is_that_of_a_conversation() -> None:
     """A search tells as many files as one conversation may have, whatever a bundle may."""
-    assert Limits(max_files=1).max_found_count == MAX_FOUND_COUNT == 65_536
+    assert Limits(max_files=1).max_found_count == MAX_FILES_COUNT == 65_536
     assert Limits(max_files=70_000).max_found_count == 70_000

@@ -14,7 +14,7 @@ from host_client.sandbox.file import FileInfo
 from host_client.stores.context import ConversationContext
 from host_client.stores.layout import SandboxPlace
 from host_client.stores.transcript_place import transcripts
-from sandbox_api.limits import MAX_FOUND_COUNT
+from sandbox_api.limits import MAX_FILES_COUNT
 from support.transcript_format import IN_BUCKETS, LAYOUT
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Found:
     ) -> AsyncIterator[FileInfo]:
         """Yield them, whatever was asked."""
         assert not contains
-        assert max_files > MAX_FOUND_COUNT, "so that it is the daemon's limit that counts"
+        assert max_files > MAX_FILES_COUNT, "so that it is the daemon's limit that counts"
         self.asked.append((directory, pattern))
         for path in self._paths:
             yield FileInfo(PurePosixPath(path), "file", 1, datetime.now(UTC), 0o600, 0, 0)
