@@ -96,6 +96,7 @@ class FollowFile:
         self._watch = watch
         self._device = 0
         self._seen: tuple[int, int, int] | None = None  # inode, size, modification time
+        self._tail = b""  # between two looks its size and digest are all that is kept: there may be many files
         self._begin(0)
 
     def look(self, home: Directory) -> Generator[Part | None, None, bool]:
@@ -141,7 +142,7 @@ class FollowFile:
         self._number = number
         self._digest = hashlib.sha256()
         self._sent_bytes = 0
-        self._tail = b""  # between two looks its size and digest are all that is kept: there may be many files
+        self._tail = b""
         self._tail_bytes, self._tail_digest = 0, _digest(b"")
         self._scanned_bytes = 0
 
