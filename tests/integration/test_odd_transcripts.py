@@ -177,3 +177,47 @@ async def test_damage_is_told_with_the_file(tmp_path: Path) -> None:
         assert not (tmp_path / "b/home/.codex/sessions").exists()
     assert [failure.reason for failure in failures] == ["corrupt"] * 3
     assert all(failure.message.startswith(path.removeprefix(".codex/")) for failure in failures)
+
+
+async def test_a_byte_order_mark_hides_nothing(tmp_path: Path) -> None:
+    """Behind a mark the directory, the family and the reference of a fork are found; the mark stays."""
+    mark, parent = b"\xef\xbb\xbf", told(C)
+    base = {"thread_id": C, "end_byte_offset": len(mark + parent), "end_ordinal_exclusive": 2}
+    write(
+        tmp_path / "a/home",
+        {
+            rollout(A): mark + told(A, history_base=base),
+            rollout(B): mark + told(B, A),
+            rollout(C): mark + parent + told(C),
+        },
+    )
+    async with sandbox(tmp_path / "a") as source, sandbox(tmp_path / "longer/b") as target:
+        record = await CODEX.capture(A, context_of(tmp_path, source))
+        await CODEX.restore(record, context_of(tmp_path, target))
+    assert record.files_count == 3
+    for home, directory in (("kept", "repo"), ("longer/b/home", "longer/b/workspace")):
+        found = {name: (tmp_path / home / rollout(name)).read_bytes() for name in (A, B, C)}
+        moved = parent.replace(b'"/old"', json.dumps(str(tmp_path / directory)).encode())
+        assert found[C].startswith(mark + moved)
+        assert all(data.startswith(mark) and b'"/old"' not in data for data in found.values())
+        meta = json.loads(found[A].removeprefix(mark).splitlines()[0])["payload"]
+        assert meta["history_base"]["end_byte_offset"] == len(mark + moved)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type":"user","cwd":"/old","text":"\xff\xed\xa0\x80"}\n',
+        b'{"type":"user","cwd":"/old","text":"\\ud800"}\n',
+        b'{"type":"mode"}{"type":"assistant","cwd":"/old"}\n',
+    ],
+    ids=["bytes that are no UTF-8", "a lone surrogate", "two values in a line"],
+)
+async def test_what_the_cli_reads_is_something_said(tmp_path: Path, line: bytes) -> None:
+    """A conversation of one line that a strict parser refuses, and the CLI does not, is not empty; its bytes stay."""
+    main = f".claude/projects/{project_key(str(tmp_path / 'a/workspace'))}/{A}.jsonl"
+    write(tmp_path / "a/home", {main: line})
+    async with sandbox(tmp_path / "a") as source:
+        record = await CLAUDE.capture(A, context_of(tmp_path, source))
+    assert record.notices == []
+    assert record.path.read_bytes() == line.replace(b'"/old"', json.dumps(str(tmp_path / "repo")).encode())
