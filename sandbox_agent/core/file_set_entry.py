@@ -26,8 +26,9 @@ def read_files(folder: Directory, name: str) -> list[bytes]:
         OSError: it cannot be read.
     """
     try:
-        lines = recovery_entry.read_beside(folder, name, MAX_LINES_BYTES).split(b"\n")
-        paths = [str(json.loads(line)["file"]).encode() for line in lines[1:-1]]
+        # What comes after is an end at most; with more of it there are too many.
+        lines = recovery_entry.read_beside(folder, name, MAX_LINES_BYTES).split(b"\n", MAX_FILES_COUNT + 1)
+        paths = [] if b"\n" in lines[-1] else [str(json.loads(line)["file"]).encode() for line in lines[1:-1]]
     except (KeyError, TypeError, ValueError, RecursionError):
         paths = []
     # Twice the same path, or one below another, would be moved onto itself.

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from sandbox_agent.core.sandbox import Sandbox
 
 
+MAX_TOLD_COUNT = 100
+"""Paths of one kind that are told: the sandbox may make any number of entries with any number of files."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileSetItem:
     """Files of one conversation that were set aside.
@@ -34,14 +38,16 @@ class FileSetItem:
         name: Name of the entry in the recovery folder.
         conversation_id: The conversation.
         set_aside_ns: When they were set aside.
-        files: Their paths below the home; those that the restore had added have no content in the entry. Empty where
-            nothing usable tells them.
+        files: Their paths below the home, at most `MAX_TOLD_COUNT`; those that the restore had added have no content in
+            the entry. Empty where nothing usable tells them.
+        files_count: How many they are.
     """
 
     name: str
     conversation_id: str
     set_aside_ns: int
     files: list[bytes]
+    files_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +79,9 @@ def list_files(roots: Roots, place: FileSetPlace) -> list[FileSetItem]:
         except FileNotFoundError:
             return []
         return [
-            FileSetItem(entry.name, entry.conversation_id, entry.set_aside_ns, _files(folder, entry))
+            FileSetItem(entry.name, entry.conversation_id, entry.set_aside_ns, files[:MAX_TOLD_COUNT], len(files))
             for entry in _entries(home, place)
+            for files in [_files(folder, entry)]
         ]
 
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from sandbox_agent.core.file_set import FileSet
-from sandbox_agent.core.file_set_recovery import list_files, prune_files, undo_files
+from sandbox_agent.core.file_set_recovery import MAX_TOLD_COUNT, list_files, prune_files, undo_files
 from sandbox_agent.core.follow import Follow
 from sandbox_agent.core.holder import find_holders_in
 from sandbox_agent.services.file_set import place_of_any, place_of_one, receive_files
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from sandbox_agent.services.follow import Wakeups
 
     Context = grpc.aio.ServicerContext[Any, Any]
-
-_MAX_TOLD_COUNT = 100
-"""Paths of one kind in an answer."""
 
 
 class TranscriptService(transcript_pb2_grpc.TranscriptServiceServicer):
@@ -61,8 +58,8 @@ class TranscriptService(transcript_pb2_grpc.TranscriptServiceServicer):
         return transcript_pb2.TranscriptRestoreResponse(
             unchanged=result.is_unchanged,
             recovery=result.recovery,
-            replaced=result.replaced[:_MAX_TOLD_COUNT],
-            added=result.added[:_MAX_TOLD_COUNT],
+            replaced=result.replaced[:MAX_TOLD_COUNT],
+            added=result.added[:MAX_TOLD_COUNT],
         )
 
     async def Follow(self, request: transcript_pb2.FollowRequest, context: Context) -> None:  # noqa: N802, D102
@@ -102,8 +99,8 @@ class TranscriptService(transcript_pb2_grpc.TranscriptServiceServicer):
                         name=item.name,
                         id=item.conversation_id,
                         set_aside=timestamp(item.set_aside_ns),
-                        files=item.files[:_MAX_TOLD_COUNT],
-                        files_count=len(item.files),
+                        files=item.files,
+                        files_count=item.files_count,
                     )
                 )
 
@@ -117,8 +114,8 @@ class TranscriptService(transcript_pb2_grpc.TranscriptServiceServicer):
             undone = await worker.run(undo_files, self._sandbox, place, request.name)
         return transcript_pb2.TranscriptUndoResponse(
             recovery=undone.recovery,
-            restored=undone.restored[:_MAX_TOLD_COUNT],
-            removed=undone.removed[:_MAX_TOLD_COUNT],
+            restored=undone.restored[:MAX_TOLD_COUNT],
+            removed=undone.removed[:MAX_TOLD_COUNT],
         )
 
     async def PruneRecovery(  # noqa: N802, D102

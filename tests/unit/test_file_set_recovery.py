@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+import tracemalloc
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from sandbox_agent.core import recovery_entry, syscall
+from sandbox_agent.core import file_set_entry, recovery_entry, syscall
 from sandbox_agent.core.file_set_recovery import list_files, prune_files, undo_files
 from sandbox_agent.core.recovery import list_recovery, prune_recovery, undo_restore
 from sandbox_agent.core.recovery_entry import Sidecar, new_entry_name
@@ -153,6 +154,34 @@ def test_undo_of_what_is_not_there(tmp_path: Path) -> None:
             undo_files(held, place(tmp_path), other)
         assert caught.value.reason == "not_found"
         assert conversation(tmp_path) == NEW
+
+
+def test_list_of_many_files(tmp_path: Path) -> None:
+    """An entry tells how many files it has, but names only some: the sandbox may make any number of such entries."""
+    with restoring_sandbox(tmp_path) as held:
+        make_home(tmp_path)
+        name = restore_set(held, NEW).recovery
+        told = (_folder(tmp_path) / f"{name}.json").read_bytes().partition(b"\n")[0]
+        lines = [told, *(b'{"file": "%d"}' % number for number in range(200)), b""]
+        (_folder(tmp_path) / f"{name}.json").write_bytes(b"\n".join(lines))
+        [item] = list_files(held.roots, place(tmp_path))
+    assert (item.files, item.files_count) == ([b"%d" % number for number in range(100)], 200)
+
+
+def test_forged_list_takes_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of as many lines as fit is not taken apart before it is known to have too many."""
+    monkeypatch.setattr(file_set_entry, "MAX_LINES_BYTES", 3 << 20)
+    with restoring_sandbox(tmp_path) as held:
+        make_home(tmp_path)
+        name = restore_set(held, NEW).recovery
+        told = (_folder(tmp_path) / f"{name}.json").read_bytes().partition(b"\n")[0]
+        (_folder(tmp_path) / f"{name}.json").write_bytes(told + b"\n" + b"00\n" * (1 << 20))
+        tracemalloc.start()
+        [item] = list_files(held.roots, place(tmp_path))
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert (item.files, item.files_count) == ([], 0)
+    assert peak_bytes < 5 * (3 << 20)
 
 
 @pytest.mark.parametrize(
