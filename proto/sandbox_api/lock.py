@@ -12,6 +12,11 @@ HEAD_BYTES = 64 << 10
 """How much of a file is looked at for `contains`."""
 
 MAX_SIGNS_COUNT = 64
+_MAX_PATTERN_LENGTH = 1000
+_ATOM = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+"""What stands for one character, so that a parenthesis in it is none."""
+
+_REPEATED_GROUP = re.compile(r"\)\s*[*+{]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +25,8 @@ class LockSign:
 
     Attributes:
         directory: Folder below the CLI home that they lie in directly.
-        pattern: Regular expression searched in their names. The process of its named group `pid` must run, and have run
+        pattern: Regular expression searched in their names. It repeats no group, since a name that a sandbox chose
+            could then keep the search busy for hours. The process of its named group `pid` must run, and have run
             when the file was written; without that group some process must hold an exclusive lock on the file.
         contains: The file must have this in its first 64 KiB; empty: anything.
 
@@ -39,6 +45,8 @@ class LockSign:
             re.compile(self.pattern)
         except (re.error, OverflowError, RecursionError):
             raise _refusal(f"'{printable(self.pattern)[:200]}' is no regular expression") from None
+        if len(self.pattern) > _MAX_PATTERN_LENGTH or _REPEATED_GROUP.search(_ATOM.sub("x", self.pattern)):
+            raise _refusal(f"'{printable(self.pattern)[:200]}' repeats a group, or is too long")
         if len(self.contains) > HEAD_BYTES:
             raise _refusal("the content looked for is larger than what is looked at")
 

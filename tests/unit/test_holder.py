@@ -15,6 +15,7 @@ import pytest
 from sandbox_agent.core import holder
 from sandbox_agent.core.holder import MAX_HOLDERS_COUNT, Holder, find_holders, find_holders_in
 from sandbox_agent.core.paths import Directory, LinkError, Roots
+from sandbox_api.errors import ConfigurationError
 from sandbox_api.lock import HEAD_BYTES, LockSign
 from support.special import make_special
 
@@ -166,3 +167,19 @@ def test_a_home_by_its_path(home: Directory, tmp_path: Path) -> None:
         assert [found.pid for found in find_holders_in(roots, home.path, [LOCKED])] == [pid]
         assert find_holders_in(roots, home.path + b"/none", [LOCKED]) == []
         assert find_holders_in(roots, home.path + b"/locks/id-1.lock", [LOCKED]) == []
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"^(a+)+$", r"^(?:a|a)*$", r"(a{1,9}){9}", r"(?x) (a+) +", r"[)(](\)|a)+", "a" * 1001, "(", "x*" * 501]
+)
+def test_signs_that_a_name_could_keep_busy_are_refused(pattern: str) -> None:
+    """A repeated group can take longer than anybody waits; no other call of the daemon goes on meanwhile."""
+    with pytest.raises(ConfigurationError) as caught:
+        LockSign("sessions", pattern)
+    assert caught.value.reason == "invalid_argument"
+
+
+@pytest.mark.parametrize("pattern", [r"^(?P<pid>\d+)(\.x)?$", r"\)*\(+[)]+[]()]*[^])]+", r"\\(a)", "[a\\])]+"])
+def test_signs_without_repeated_groups_are_accepted(pattern: str) -> None:
+    """What only looks like a group does not count."""
+    assert LockSign("sessions", pattern).pattern == pattern
