@@ -12,6 +12,8 @@ import stat
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from sandbox_agent.core.mount import mount_id
+
 if TYPE_CHECKING:
     from sandbox_agent.core.paths import Directory
 
@@ -25,7 +27,8 @@ def remove_tree(parent: Directory, name: bytes) -> None:
     On failure a part of the tree is gone; a repeated call removes the rest.
 
     Raises:
-        OSError: something cannot be removed; `EXDEV` where another file system is mounted inside.
+        OSError: something cannot be removed; `EXDEV` where something is mounted there or inside, also a directory of
+            the same file system.
     """
     try:
         is_directory = stat.S_ISDIR(parent.stat(name).st_mode)
@@ -33,6 +36,9 @@ def remove_tree(parent: Directory, name: bytes) -> None:
             os.unlink(name, dir_fd=parent.fd)
             return
         with parent.directory(name) as top:
+            # A subvolume has another device and the same mount: that one is ours.
+            if mount_id(top.fd) != mount_id(parent.fd):
+                raise _mounted(top)
             empty_directory(top)
         os.rmdir(name, dir_fd=parent.fd)
     except FileNotFoundError:
@@ -45,7 +51,7 @@ def empty_directory(top: Directory) -> None:
     Raises:
         OSError: something cannot be removed.
     """
-    device = os.fstat(top.fd).st_dev
+    mount = _mount(top)
     levels = [_Level(top.directory(b""), b"")]
     is_moved = False
     try:
@@ -54,8 +60,8 @@ def empty_directory(top: Directory) -> None:
             if name := level.next_directory():
                 if len(levels) < _MAX_HELD_COUNT:
                     levels.append(_Level(level.directory.directory(name), name))
-                    if os.fstat(levels[-1].directory.fd).st_dev != device:
-                        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), levels[-1].directory.path)
+                    if _mount(levels[-1].directory) != mount:
+                        raise _mounted(levels[-1].directory)
                 else:
                     # Too deep to hold: moved to the top, where it is met again, so that ".." is never needed.
                     moved = _MOVED_PREFIX + uuid4().hex.encode()
@@ -71,6 +77,14 @@ def empty_directory(top: Directory) -> None:
     finally:
         for level in levels:
             level.directory.close()
+
+
+def _mount(directory: Directory) -> tuple[int, int]:
+    return os.fstat(directory.fd).st_dev, mount_id(directory.fd)
+
+
+def _mounted(directory: Directory) -> OSError:
+    return OSError(errno.EXDEV, os.strerror(errno.EXDEV), directory.path)
 
 
 class _Level:

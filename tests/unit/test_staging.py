@@ -6,6 +6,7 @@ import errno
 import inspect
 import os
 import stat
+import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -190,6 +191,20 @@ def test_remove_tree_does_not_enter_mounts(tmp_path: Path) -> None:
             remove_tree(held, b"tree")
         assert caught.value.filename == os.fsencode(inside)
         assert files_of(inside) == {"kept": b"1"}
+
+
+@pytest.mark.parametrize("where", ["tree", "tree/a"])
+def test_remove_tree_does_not_enter_directories_mounted_elsewhere(tmp_path: Path, where: str) -> None:
+    """A directory of the same file system that is mounted in a tree, or in its place, keeps what it holds."""
+    write(tmp_path, {"tree/a/b": b"1", "outside/kept": b"1"})
+    with mounted(tmp_path / "probe", "tmpfs", "size=1m"):
+        subprocess.run(["mount", "--bind", tmp_path / "outside", tmp_path / where], check=True)
+    try:
+        with _hold(tmp_path) as held, pytest.raises(OSError, match="cross-device"):
+            remove_tree(held, b"tree")
+        assert files_of(tmp_path / "outside") == {"kept": b"1"}
+    finally:
+        subprocess.run(["umount", tmp_path / where], check=True)
 
 
 def test_remove_tree_of_read_only_directories(tmp_path: Path) -> None:
