@@ -192,6 +192,9 @@ class FileSet:
         check_idle(self._home, self._place.signs, force=self._place.force)
         if self._expected_bytes:
             check_room(self._home, [self._expected_bytes])
+        # Else a later sweep would place what an earlier restore has decided among the files of this one.
+        for told in self._sandbox.journal.sweep(self._sandbox.roots, self._home.path):
+            _log.warning("an earlier restore: %s", told)
         record = FileSetRecord(self._home.path, self._place.format, self._place.conversation_id, self._recovery)
         self._intent: Intent = self._sandbox.journal.begin(record, durable=self._durable)
         self._held.callback(self._intent.close)

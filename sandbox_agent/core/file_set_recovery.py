@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from sandbox_agent.core.recovery_folder import RecoveryEntry
     from sandbox_agent.core.sandbox import Sandbox
 
+
+_log = logging.getLogger(__name__)
 
 MAX_TOLD_COUNT = 100
 """Paths of one kind that are told: the sandbox may make any number of entries with any number of files."""
@@ -107,6 +110,8 @@ def undo_files(sandbox: Sandbox, place: FileSetPlace, name: str) -> Undone:
             home = stack.enter_context(sandbox.roots.directory(place.home))
         except FileNotFoundError:
             raise no_entry(name, place.conversation_id) from None
+        for told in sandbox.journal.sweep(sandbox.roots, home.path):
+            _log.warning("an earlier restore: %s", told)
         stack.enter_context(folder_lock(home))
         found = [entry.name for entry in _entries(home, place) if name in ("", entry.name)]
         if not found:

@@ -57,11 +57,15 @@ class Journal:
             intent.write_lines([record.opening()], durable=durable)
         return intent
 
-    def sweep(self, roots: Roots) -> list[str]:
+    def sweep(self, roots: Roots, home: bytes | None = None) -> list[str]:
         """Finish or remove what dead daemons left; return what was done, for the log.
 
         What cannot be finished now is told and left for the next sweep. For folders that others hold, all entries
         together wait `WAIT_SECONDS`.
+
+        Args:
+            roots: Where.
+            home: Only what was left in the home at this path; None: in all.
         """
         told: list[str] = []
         deadline = time.monotonic() + WAIT_SECONDS
@@ -69,6 +73,9 @@ class Journal:
             record = intent.read()
             if record is None:
                 intent.end()
+                continue
+            if home not in (None, record.home):
+                intent.close()
                 continue
             try:
                 wait_seconds = max(0.0, deadline - time.monotonic())

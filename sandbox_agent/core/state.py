@@ -47,14 +47,14 @@ class StateJournal(Journal):
                 self._opened = self._open()
             return self._opened
 
-    def sweep(self, roots: Roots) -> list[str]:
+    def sweep(self, roots: Roots, home: bytes | None = None) -> list[str]:
         """Finish or remove what dead daemons left; return what was done, for the log. No folder: nothing was left.
 
         Raises:
             WorkspaceError: `access`: others may write to the folder.
             OSError: it is there and cannot be opened.
         """
-        return super().sweep(roots) if os.path.lexists(self._path) else []
+        return super().sweep(roots, home) if os.path.lexists(self._path) else []
 
     def check(self) -> None:
         """See that the folder can be used, where it is there; nothing is made.

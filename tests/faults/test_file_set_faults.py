@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -13,11 +14,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sandbox_agent.core import syscall
+from sandbox_agent.core.file_set_record import FileSetRecord
 from sandbox_agent.core.file_set_recovery import list_files, prune_files, undo_files
+from sandbox_agent.core.recovery_entry import new_entry_name
 from sandbox_agent.errors import from_os
 from sandbox_api.errors import ConflictError, OutpostError, WorkspaceError
 from support import killed_file_set
 from support.file_set import (
+    FORMAT,
+    ID,
     LINES,
     NEW,
     OLD,
@@ -32,6 +37,7 @@ from support.file_set import (
     send,
 )
 from support.filesystem import mounted, overlay
+from support.killed import killed_at
 from support.killed_file_set import PLACED, REPLACED
 from support.restoring import files_of, picture, restoring_sandbox, staged
 from support.sandbox import write
@@ -124,6 +130,46 @@ def test_error_at_every_step(tmp_path: Path, code: int) -> None:
         step += 1
     assert step > 150
     assert outcomes >= {(True, True), (False, False)}
+
+
+@pytest.mark.parametrize("is_undo", [False, True])
+def test_what_was_left_is_finished_before_more_is_done(tmp_path: Path, *, is_undo: bool) -> None:
+    """A restore or an undo after one that was killed is not taken back in part by the next start."""
+    newer = {path: b"newer " + data for path, data in NEW.items()}
+    make_home(tmp_path)
+    real = syscall.renameat2
+    count = [0]
+
+    def die(*arguments: Any) -> None:
+        count[0] += 1
+        if count[0] > 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(*arguments)
+
+    def restore() -> None:
+        with restoring_sandbox(tmp_path) as held:
+            restore_set(held, NEW)
+
+    assert killed_at(-1, restore, lambda patch: patch.setattr(syscall, "renameat2", die))
+    assert conversation(tmp_path) not in (OLD, NEW)
+    with restoring_sandbox(tmp_path) as held:
+        if is_undo:
+            undo_files(held, place(tmp_path), "")
+        else:
+            restore_set(held, newer)
+        assert held.journal.sweep(held.roots) == []
+    assert conversation(tmp_path) == (OLD if is_undo else newer)
+    assert staged(tmp_path) == []
+
+
+def test_what_was_left_elsewhere_is_not_waited_for(tmp_path: Path) -> None:
+    """A restore finishes only what was left in its own home."""
+    with restoring_sandbox(tmp_path) as held:
+        record = FileSetRecord(os.fsencode(tmp_path / "other"), FORMAT, ID, new_entry_name(ID))
+        held.journal.begin(record, durable=False).close()
+        make_home(tmp_path)
+        restore_set(held, NEW)
+        assert len(held.journal.sweep(held.roots)) == 1
 
 
 def test_error_that_cannot_be_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
