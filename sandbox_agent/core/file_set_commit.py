@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from sandbox_agent.core import syscall
 from sandbox_agent.core.file_set_move import inode_at, repair, swap
 from sandbox_agent.core.file_set_record import Move, decision
 from sandbox_agent.core.file_set_target import Snapshot, changed, mounted, pinned
@@ -106,6 +107,7 @@ class Commit:
             try:
                 self._take_back()
                 missing.remove()
+                self._sync_taken_back()
                 self._retract(undecided_size)
             except (OSError, OutpostError) as stuck:
                 self.is_stuck = True
@@ -177,6 +179,16 @@ class Commit:
                 rename_exclusive(held, name, folder, name)
             else:
                 swap(folder, held, name, index)
+
+    def _sync_taken_back(self) -> None:
+        """Have the old files on the disk as well before the decision is taken back.
+
+        Else a power loss could leave new files there, and a sweep would remove the old ones with what was staged.
+        """
+        if self._durable and self._begun_count:
+            # A disk that cannot take that has failed already, and no order helps then.
+            with suppress(OSError):
+                syscall.syncfs(self._home.fd)
 
     def _retract(self, size: int) -> None:
         try:
