@@ -260,7 +260,8 @@ async def test_connection_that_breaks_again_and_again(tmp_path: Path, monkeypatc
                 raise UnavailableError("unreachable", "the connection broke")
 
     monkeypatch.setattr(Transcripts, "follow", follow)
-    async with served(tmp_path) as (it, _), it.following() as updates:
+    # Less than all pauses together would take if no success came between them.
+    async with served(tmp_path) as (it, _), it.following(patience_seconds=0.35) as updates:
         for number in range(10):
             it.append(said(number))
             await it.until(updates)

@@ -19,6 +19,7 @@ from host_client.sandbox.follow import FollowBegin
 from host_client.sandbox.sandbox import connect
 from host_client.sandbox.target import LocalTarget
 from host_client.session.redaction import LiteralRule, Redaction
+from host_client.session.transcript_growth import TranscriptGrowth
 from host_client.stores.context import ConversationContext
 from sandbox_api.limits import Limits
 from support.conversation import files_below
@@ -174,6 +175,36 @@ async def test_follow_goes_on_where_the_last_one_ended(tmp_path: Path, monkeypat
             parts = next(iter(json.loads(it.state.read_bytes())["files"].values()))["parts"]
             assert [size for size, _ in parts] == [len(BEGUN), *[3 * len(said(1))] * (number + 1)]
         assert [update.record.received_bytes for update in it.updates if update.record][1:] == [0, 0]
+
+
+async def test_what_was_found_in_added_lines_is_known(tmp_path: Path) -> None:
+    """A capture behind a follow tells of lines that it did not read again."""
+    async with scene(tmp_path) as it:
+        async with it.following() as updates:
+            at = it.copy.stat().st_size + len(b'{"n":"')
+            it.append(b'{"n":"\0"}\n')
+            assert [update.record for update in await it.until(updates)] == [None]
+        record = await it.capture()
+        assert record.received_bytes == 0
+        assert [(notice.reason, notice.offset) for notice in record.notices] == [("nul_bytes", at)]
+
+
+@pytest.mark.parametrize("durability", ["full", "none"])
+async def test_lines_are_on_the_disk_when_they_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
+) -> None:
+    """With full durability only, and for each update."""
+    forced: list[TranscriptGrowth] = []
+
+    def force(growth: TranscriptGrowth) -> None:
+        forced.append(growth)
+
+    monkeypatch.setattr(TranscriptGrowth, "force", force)
+    async with scene(tmp_path) as it, it.following(context={"durability": durability}) as updates:
+        for number in range(3):
+            it.append(said(number))
+            await it.until(updates)
+        assert len(forced) == (len(it.updates) - 1 if durability == "full" else 0)
 
 
 RECORDED = {"claude": "2.1.332/subagent", "codex": "0.171.0/fork"}

@@ -13,7 +13,7 @@ from host_client.errors import SessionError
 from host_client.sandbox.follow import FollowBeat, FollowMark
 from host_client.sandbox.transcript import Transcripts
 from host_client.session import transcript_growth
-from host_client.session.compression import compressed
+from host_client.session.compression import compressed, decompressed
 from host_client.stores import transcript_follow
 from host_client.stores.layout import Conversation, Related, Skipped
 from support.follow_scene import BEGUN, SESSIONS, bucketed, reasons, record_streams, said, scene
@@ -89,7 +89,7 @@ async def test_other_file_of_that_name_is_passed_over(tmp_path: Path, monkeypatc
         other.parent.mkdir()
         async with it.following() as updates:
             other.write_bytes(said(1))
-            for number in range(3):
+            for number in range(10):
                 it.append(said(number))
                 await it.until(updates)
                 with other.open("ab") as file:
@@ -199,10 +199,13 @@ async def test_compressed_transcript_is_captured_when_it_changes(tmp_path: Path)
         packed.write_bytes(b"".join(compressed([BEGUN])))
         it.source.unlink()
         async with it.following() as updates:
-            packed.write_bytes(b"".join(compressed([BEGUN + said(1)])))
+            with packed.open("ab") as file:
+                file.write(b"".join(compressed([said(1)])))
             told = await anext(updates)
         assert told.record is not None
         assert not told.record.unchanged
+        copy = it.copy.with_name(packed.name).read_bytes()
+        assert b"".join(decompressed([copy])) == it.moved(BEGUN + said(1))
 
 
 async def test_other_files_follow_a_growing_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
