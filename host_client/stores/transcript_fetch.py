@@ -165,7 +165,9 @@ class Fetcher:
             reference=order.saved_reference,
         )
         return replace(
-            order.fetched(order.placing(kept.name), saved, redactor.counts if redactor else None),
+            order.fetched(
+                order.placing(kept.name, size_bytes=kept.size_bytes), saved, redactor.counts if redactor else None
+            ),
             origin=relocator.origin,
             scan=scan if order.is_main else None,
             notices=_grown(order, read),

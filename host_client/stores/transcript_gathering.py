@@ -214,6 +214,9 @@ class Gathering:
             cuts=frozenset(told.offset for told in self._references.values() if told.path == path),
             reference=self._reference(path),
             is_main=is_main,
+            is_as_before=not self.route.has_rules
+            and self.known is not None
+            and self.known.destination == str(self.route.home.repository),
             saved_scan=self.saved.scan if self.saved and saved and is_main else None,
         )
 

@@ -38,6 +38,7 @@ class Order:
         reference: What its own first line refers to, and the place of that on the host.
         is_main: Whether it is the main transcript: it is scanned.
         saved_scan: What the last capture found in the part that can be gone on with.
+        is_as_before: Whether the last capture moved it to the same directory, and nothing is redacted.
     """
 
     member: Related
@@ -49,6 +50,7 @@ class Order:
     reference: tuple[Reference, int] | None = None
     is_main: bool = False
     saved_scan: SavedScan | None = None
+    is_as_before: bool = False
 
     @property
     def saved_reference(self) -> tuple[str, int, int] | None:
@@ -63,9 +65,17 @@ class Order:
         """What becomes of the number in the first line; None: nothing."""
         return None if self.reference is None else new_digits(*self.reference)
 
-    def placing(self, staged: str, keep_bytes: int | None = None) -> Placing:
-        """Tell how to place it: what was staged under a name, behind so much of what is there."""
+    def placing(self, staged: str, keep_bytes: int | None = None, *, size_bytes: int | None = None) -> Placing:
+        """Tell how to place it: what was staged under a name, behind so much of what is there.
+
+        Args:
+            staged: The name.
+            keep_bytes: See `Placing`.
+            size_bytes: Size of a transcript that was fetched whole.
+        """
         known = self.known
+        if known is not None and self.is_as_before and size_bytes is not None and size_bytes < known.size:
+            known = None  # the sandbox has lost something, which is only on the host now: that is set aside
         left = None if known is None else KnownFile(known.size, known.sha256, known.identity)
         return Placing(self.place, staged, keep_bytes, left)
 

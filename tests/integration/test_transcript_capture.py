@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -65,11 +66,26 @@ async def test_rewritten_source_is_captured_whole(tmp_path: Path) -> None:
     """A transcript that no longer begins with what was taken is captured anew, and the result says so."""
     async with scene(tmp_path) as it:
         await it.capture(lines(count=100))
-        record = await it.capture(lines(count=50) + b'{"type":"other"}\n')
+        record = await it.capture(lines(count=50) + b'{"type":"other"}\n' * 1000)
         assert reasons(record) == ["full_capture"]
         assert "does not begin with what was captured before" in record.notices[0].message
         assert it.copy.read_bytes() == it.moved()
         assert not (it.home / ".outpost/recovery").exists(), "what a capture left may go"
+
+
+async def test_what_the_sandbox_has_lost_is_set_aside(tmp_path: Path) -> None:
+    """A transcript that became shorter in the sandbox is captured; the longer copy, the last one, is kept and told."""
+    async with scene(tmp_path) as it:
+        longer = await it.capture(lines(count=100))
+        before = it.copy.read_bytes()
+        record = await it.capture(lines(count=3))
+        assert reasons(record) == ["full_capture", "replaced_on_host"]
+        assert it.copy.read_bytes() == it.moved()
+        (aside,) = (it.home / ".outpost/recovery/mycli").glob(f"{ID}-*/{SESSIONS}/{ID}.jsonl")
+        assert (aside.read_bytes(), len(before)) == (before, longer.bytes_count)
+        assert record.notices[-1].path == str(aside)
+        it.append(lines(count=1))
+        assert reasons(await it.capture()) == []
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -183,7 +199,8 @@ async def test_copy_that_was_written_just_now_is_believed_later(tmp_path: Path) 
         assert (await it.capture()).unchanged
         state = json.loads((it.home / STATE).read_bytes())
         assert [file["identity"] for file in state["files"].values()] == [[]]
-        os.utime(it.copy, (5, 5))
+        hour_ago_seconds = time.time() - 3600
+        os.utime(it.copy, (hour_ago_seconds, hour_ago_seconds))
         assert (await it.capture()).unchanged
         state = json.loads((it.home / STATE).read_bytes())
         assert [file["identity"][1] for file in state["files"].values()] == [it.copy.stat().st_ino]

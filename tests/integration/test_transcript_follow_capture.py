@@ -48,9 +48,8 @@ async def test_other_content_is_captured_and_followed_again(tmp_path: Path, chan
         it.append(said(2))
         (told,) = await it.until(updates)
         assert told.record is None
-        assert not (it.host / ".outpost/recovery").exists()
         (again,) = [update.record for update in it.updates[1:] if update.record]
-        assert [notice.reason for notice in again.notices] == ["full_capture"]
+        assert [notice.reason for notice in again.notices] == ["full_capture", "replaced_on_host"]
 
 
 async def test_children_are_taken_up_and_followed(tmp_path: Path) -> None:
