@@ -37,6 +37,8 @@ Relation = Literal["equal", "beginning", "other"]
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 APPEND_FLAGS = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_STALE_NS = 24 * 3600 * 10**9
+"""A file that was not written to for so long gets a new time when a capture meets it."""
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
 """What `link` answers where a file can have no second name there."""
 
@@ -171,7 +173,7 @@ class Placement:
 
     def _left(self, folder: Folder, placing: Placing) -> Placed:
         with opened_file(folder, placing.path.name) as fd:
-            return Placed(file_identity(fd), is_changed=False)
+            return _as_it_was(fd)
 
     def _replace(self, folder: Folder, placing: Placing) -> Placed:
         name, staging, aside = placing.path.name, self._staging.folder, None
@@ -181,7 +183,7 @@ class Placement:
                 is_ours = _is_known(old, identity, placing.known)
                 relation = relation_of(old, new)
                 if relation == "equal":
-                    return Placed(identity, is_changed=False)
+                    return _as_it_was(old)
                 if relation == "other" and not is_ours:
                     aside = self._set_aside(folder, placing.path)
             kept = self._staging.new_name()
@@ -189,9 +191,8 @@ class Placement:
             self._undoing.callback(self._put_back, placing.path, kept)
         except FileNotFoundError:
             self._undoing.callback(self._take_away, placing.path)
-        now_ns = time.time_ns()
-        # A modification time that no later write can give it, see `bundle_memory`.
-        os.utime(placing.staged, ns=(now_ns, now_ns - SETTLED_NS), dir_fd=staging.fd)
+        with opened_file(staging, placing.staged) as new:
+            _make_recent(new)
         self._rename(placing.staged, folder, name)
         self._touched.add(placing.path.parent.parts)
         with opened_file(folder, name) as fd:
@@ -253,6 +254,19 @@ class Placement:
                     os.ftruncate(now_fd, before.st_size)
 
         self._undoing.callback(cut_off)
+
+
+def _as_it_was(fd: int) -> Placed:
+    """Leave a file as it is, but for its time: Claude Code 2.1.197 and 2.1.332 delete files, each by its own age."""
+    if time.time_ns() - os.fstat(fd).st_mtime_ns > _STALE_NS:
+        _make_recent(fd)
+    return Placed(file_identity(fd), is_changed=False)
+
+
+def _make_recent(fd: int) -> None:
+    """Give a file a modification time that no later write can give it, see `bundle_memory`."""
+    now_ns = time.time_ns()
+    os.utime(fd, ns=(now_ns, now_ns - SETTLED_NS))
 
 
 @contextmanager

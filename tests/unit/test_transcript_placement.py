@@ -261,3 +261,18 @@ def test_file_that_is_right_is_only_looked_at(host: Host) -> None:
     assert (placed.identity, placed.is_changed) == (known.identity, False)
     with Folder.open(host.path.parent, (), create=False) as folder, opened_file(folder, host.path.name) as fd:
         assert os.pread(fd, 9, 0) == b"one\n"
+
+
+@pytest.mark.parametrize("is_staged", [True, False])
+def test_an_old_file_that_is_right_becomes_recent(host: Host, *, is_staged: bool) -> None:
+    """What was not written to for a month would be deleted by the CLI: its content stays, its time does not."""
+    host.write(b"one\n")
+    month_ago_ns = time.time_ns() - 31 * 24 * 3600 * 10**9
+    os.utime(host.path, ns=(month_ago_ns, month_ago_ns))
+    inode = host.path.stat().st_ino
+    with host.placement() as placement:
+        placed = placement.place(Placing(PATH, host.staged(b"one\n") if is_staged else ""))
+        placement.keep()
+    assert (host.path.read_bytes(), host.path.stat().st_ino) == (b"one\n", inode)
+    assert time.time_ns() - host.path.stat().st_mtime_ns < 60 * 10**9
+    assert (placed.identity, placed.is_changed) == (host.known().identity, False)
