@@ -249,7 +249,7 @@ def _modified_ns(session: Directory, path: bytes) -> int | None:
 
 def _path_of(sandbox: Sandbox, cli_home: CliHome) -> bytes:
     name = cli_home.variable
-    value = (cli_home.variables.get(name) or sandbox.environment.get(name)) if name else None
+    value = cli_home.variables.get(name, sandbox.environment.get(name)) if name else None
     default = os.path.join(sandbox.home, cli_home.directory.encode())
     return check_absolute(os.fsencode(value) if value else default)
 

@@ -72,12 +72,12 @@ def test_cli_home_is_in_the_agent_home(box: Sandbox, home: Path) -> None:
 
 
 def test_cli_home_is_named_by_the_variable(home: Path) -> None:
-    """The place's variable wins over the daemon's environment, that over the default; an empty one is unset."""
+    """The place's variable wins over the daemon's, which wins over the default; an empty one means the default."""
     for name in (".demo", "theirs", "ours"):
         (home / name).mkdir()
     with sandbox(home, environment={"DEMO_HOME": str(home / "ours")}) as box:
         assert opened_path(box) == os.fsencode(home / "ours")
-        assert opened_path(box, variables={"DEMO_HOME": ""}) == os.fsencode(home / "ours")
+        assert opened_path(box, variables={"DEMO_HOME": ""}) == os.fsencode(home / ".demo")
         assert opened_path(box, variables={"DEMO_HOME": f"{home}//theirs/"}) == os.fsencode(home / "theirs")
         assert opened_path(box, profile=replace(FLAT, root_variable="")) == os.fsencode(home / ".demo")
 
@@ -92,7 +92,7 @@ def test_a_cli_home_is_resolved_by_variable_and_directory(home: Path) -> None:
             resolve_cli_home(box, CliHome("Y", ".x/y", {})),
             resolve_cli_home(box, CliHome("", "", {})),
         ]
-    paths = [home / "theirs", home / "ours", home / ".x/y", home]
+    paths = [home / "theirs", home / ".x", home / ".x/y", home]
     assert resolved == [(os.fsencode(path), path.exists()) for path in paths]
 
 
