@@ -110,8 +110,7 @@ def undo_files(sandbox: Sandbox, place: FileSetPlace, name: str) -> Undone:
             home = stack.enter_context(sandbox.roots.directory(place.home))
         except FileNotFoundError:
             raise no_entry(name, place.conversation_id) from None
-        for told in sandbox.journal.sweep(sandbox.roots, home.path):
-            _log.warning("an earlier restore: %s", told)
+        _finish_earlier(sandbox, home)
         stack.enter_context(folder_lock(home))
         found = [entry.name for entry in _entries(home, place) if name in ("", entry.name)]
         if not found:
@@ -129,11 +128,13 @@ def undo_files(sandbox: Sandbox, place: FileSetPlace, name: str) -> Undone:
     return Undone(found[0] if is_kept else "", restored, [planned.path for planned in plan if not planned.new])
 
 
-def prune_files(roots: Roots, place: FileSetPlace, keep_count: int | None, older_than_seconds: int | None) -> list[str]:
+def prune_files(
+    sandbox: Sandbox, place: FileSetPlace, keep_count: int | None, older_than_seconds: int | None
+) -> list[str]:
     """Remove what any rule says, of one conversation or of all of the format; return the names, newest first.
 
     Args:
-        roots: Where.
+        sandbox: Where.
         place: Names the home, and the conversation or none.
         keep_count: Keep that many of the newest entries of each conversation.
         older_than_seconds: Remove entries set aside longer ago.
@@ -146,12 +147,20 @@ def prune_files(roots: Roots, place: FileSetPlace, keep_count: int | None, older
     """
     check_rules(keep_count, older_than_seconds)
     try:
-        home = roots.directory(place.home)
+        home = sandbox.roots.directory(place.home)
     except FileNotFoundError:
         return []
-    # An undo keeps the tree of its entry and puts into it what was in place: that is not to be removed meanwhile.
-    with home, folder_lock(home):
-        return prune(home, _entries(home, place), keep_count, older_than_seconds)
+    # An undo keeps the tree of its entry and puts into it what was in place: that is not to be removed meanwhile, and
+    # not before one that was killed is finished.
+    with home:
+        _finish_earlier(sandbox, home)
+        with folder_lock(home):
+            return prune(home, _entries(home, place), keep_count, older_than_seconds)
+
+
+def _finish_earlier(sandbox: Sandbox, home: Directory) -> None:
+    for told in sandbox.journal.sweep(sandbox.roots, home.path):
+        _log.warning("an earlier restore: %s", told)
 
 
 def _entries(home: Directory, place: FileSetPlace) -> list[RecoveryEntry]:

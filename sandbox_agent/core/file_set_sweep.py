@@ -21,7 +21,7 @@ from sandbox_agent.core.recovery_entry import FOLDER, Sidecar
 from sandbox_agent.core.removal import remove_tree
 from sandbox_agent.core.rename import NO_EXCHANGE
 from sandbox_agent.core.slot import Slot
-from sandbox_api.errors import OutpostError, printable
+from sandbox_api.errors import OutpostError, WorkspaceError, printable
 
 if TYPE_CHECKING:
     from sandbox_agent.core.file_set_record import FileSetRecord
@@ -40,12 +40,15 @@ def finish_files(roots: Roots, record: FileSetRecord, staging_name: bytes, *, wa
         wait_seconds: Longest wait for a home that another daemon, or the sandbox, holds.
 
     Raises:
-        OutpostError: `busy`, or a path lies in no root; nothing was done.
+        OutpostError: `busy`, a path lies in no root, or `not_found`: the files to be placed are nowhere, as before the
+            home is mounted; nothing was done.
         OSError: something cannot be moved or removed; the rest is done, that is left to the next sweep.
     """
     try:
         home = roots.directory(record.home)
     except FileNotFoundError:
+        if record.is_decided:
+            raise _not_there(record) from None
         return f"nothing is left of {printable(staging_name)}"
     with home, folder_lock(home, wait_seconds=wait_seconds):
         return _finish_undo(home, record) if record.is_undo else _finish_restore(home, record, staging_name)
@@ -79,6 +82,7 @@ def _finish_undo(home: Directory, record: FileSetRecord) -> str:
             recovery = stack.enter_context(home.directory(FOLDER))
             tree = stack.enter_context(recovery.directory(record.recovery.encode()))
         except FileNotFoundError:
+            _check_placed(home, record)
             return f"an undo of {record.recovery} was finished, or it was removed"
         _settle(home, tree, record)
         close_undo(recovery, record.recovery, tree)
@@ -87,6 +91,8 @@ def _finish_undo(home: Directory, record: FileSetRecord) -> str:
 
 def _finish_restore(home: Directory, record: FileSetRecord, staging_name: bytes) -> str:
     path = printable(home.join(staging_name))
+    if record.is_decided and not inode_at(home, staging_name):
+        _check_placed(home, record)
     # The folder is made again when it is gone: old files may still have to go there.
     folder, is_made = recovery_entry.make_folder(home, None)
     slot = Slot(home, record.recovery, folder, is_folder_made=is_made)
@@ -107,6 +113,27 @@ def _finish_restore(home: Directory, record: FileSetRecord, staging_name: bytes)
     finally:
         slot.close()
     return told
+
+
+def _check_placed(home: Directory, record: FileSetRecord) -> None:
+    """Refuse to take for finished what has not left a single file in the home.
+
+    Raises:
+        WorkspaceError: `not_found`.
+    """
+    placed = [move for move in record.moves if move.new_inode]
+    if placed and not any(inode_at(home, move.path) == move.new_inode for move in placed):
+        raise _not_there(record)
+
+
+def _not_there(record: FileSetRecord) -> WorkspaceError:
+    path = printable(record.home)
+    return WorkspaceError(
+        "not_found",
+        f"what is to be placed in '{path}' is not there",
+        hint="mount the home before the daemon starts; if it was removed on purpose, remove the daemon's note as well",
+        facts={"path": path},
+    )
 
 
 def _settle(home: Directory, tree: Directory, record: FileSetRecord) -> None:

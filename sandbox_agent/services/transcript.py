@@ -127,6 +127,6 @@ class TranscriptService(transcript_pb2_grpc.TranscriptServiceServicer):
         older_than_seconds = request.older_than_seconds if request.HasField("older_than_seconds") else None
         async with Worker(self._executor) as worker:
             removed = await worker.run(
-                prune_files, self._sandbox.roots, place_of_any(request), keep_count, older_than_seconds
+                prune_files, self._sandbox, place_of_any(request), keep_count, older_than_seconds
             )
         return transcript_pb2.TranscriptPruneResponse(removed=removed)

@@ -132,11 +132,8 @@ def test_error_at_every_step(tmp_path: Path, code: int) -> None:
     assert outcomes >= {(True, True), (False, False)}
 
 
-@pytest.mark.parametrize("is_undo", [False, True])
-def test_what_was_left_is_finished_before_more_is_done(tmp_path: Path, *, is_undo: bool) -> None:
-    """A restore or an undo after one that was killed is not taken back in part by the next start."""
-    newer = {path: b"newer " + data for path, data in NEW.items()}
-    make_home(tmp_path)
+def _kill_half_way(act: Callable[[], object]) -> None:
+    """Kill an act when it has moved some files."""
     real = syscall.renameat2
     count = [0]
 
@@ -146,11 +143,25 @@ def test_what_was_left_is_finished_before_more_is_done(tmp_path: Path, *, is_und
             os.kill(os.getpid(), signal.SIGKILL)
         real(*arguments)
 
-    def restore() -> None:
-        with restoring_sandbox(tmp_path) as held:
-            restore_set(held, NEW)
+    assert killed_at(-1, act, lambda patch: patch.setattr(syscall, "renameat2", die))
 
-    assert killed_at(-1, restore, lambda patch: patch.setattr(syscall, "renameat2", die))
+
+def _restore(agent_home: Path) -> None:
+    with restoring_sandbox(agent_home) as held:
+        restore_set(held, NEW)
+
+
+def _undo(agent_home: Path) -> None:
+    with restoring_sandbox(agent_home) as held:
+        undo_files(held, place(agent_home), "")
+
+
+@pytest.mark.parametrize("is_undo", [False, True])
+def test_what_was_left_is_finished_before_more_is_done(tmp_path: Path, *, is_undo: bool) -> None:
+    """A restore or an undo after one that was killed is not taken back in part by the next start."""
+    newer = {path: b"newer " + data for path, data in NEW.items()}
+    make_home(tmp_path)
+    _kill_half_way(lambda: _restore(tmp_path))
     assert conversation(tmp_path) not in (OLD, NEW)
     with restoring_sandbox(tmp_path) as held:
         if is_undo:
@@ -160,6 +171,39 @@ def test_what_was_left_is_finished_before_more_is_done(tmp_path: Path, *, is_und
         assert held.journal.sweep(held.roots) == []
     assert conversation(tmp_path) == (OLD if is_undo else newer)
     assert staged(tmp_path) == []
+
+
+def test_undo_that_was_killed_is_finished_before_a_prune(tmp_path: Path) -> None:
+    """The old files that an undo has not put back yet are not removed with its entry."""
+    make_home(tmp_path)
+    _restore(tmp_path)
+    _kill_half_way(lambda: _undo(tmp_path))
+    assert conversation(tmp_path) not in (OLD, NEW)
+    with restoring_sandbox(tmp_path) as held:
+        assert len(prune_files(held, place(tmp_path), 0, None)) == 1
+    assert conversation(tmp_path) == OLD
+
+
+@pytest.mark.parametrize("is_undo", [False, True])
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_home_that_is_mounted_late(tmp_path: Path, *, is_undo: bool, is_empty: bool) -> None:
+    """A daemon that starts before the home is mounted leaves its note, and a later start finishes what was begun."""
+    home = make_home(tmp_path)
+    if is_undo:
+        _restore(tmp_path)
+    _kill_half_way(lambda: _undo(tmp_path) if is_undo else _restore(tmp_path))
+    assert conversation(tmp_path) not in (OLD, NEW)
+    home.rename(tmp_path / "disk")
+    with restoring_sandbox(tmp_path) as held:
+        if is_empty:
+            home.mkdir()
+        [told] = held.journal.sweep(held.roots)
+        assert "is not there" in told
+        if is_empty:
+            home.rmdir()
+        (tmp_path / "disk").rename(home)
+        assert len(held.journal.sweep(held.roots)) == 1
+    assert conversation(tmp_path) == (OLD if is_undo else NEW)
 
 
 def test_what_was_left_elsewhere_is_not_waited_for(tmp_path: Path) -> None:
@@ -229,7 +273,7 @@ def test_files_of_an_image_layer(tmp_path: Path, *, is_read_only: bool) -> None:
         assert conversation(agent_home) == OLD
         assert files_of(home_of(agent_home) / ".outpost-recovery" / result.recovery) == PLACED
         assert staged(agent_home) == []
-        assert prune_files(held.roots, place(agent_home), 0, None) == [result.recovery]
+        assert prune_files(held, place(agent_home), 0, None) == [result.recovery]
     assert conversation(image) == OLD
 
 

@@ -123,7 +123,7 @@ def test_entries_of_sessions_and_of_files_do_not_mix(tmp_path: Path) -> None:
         assert prune_recovery(held, of_all, 0, None) == [session_name]
         assert files_of(_folder(tmp_path) / files_name) == REPLACED
         restore_files(held, {"state.json": b"newer"}, of_session)
-        assert prune_files(held.roots, place(tmp_path), 0, None) == [files_name]
+        assert prune_files(held, place(tmp_path), 0, None) == [files_name]
         assert len(list_recovery(held, of_all)) == 1
 
 
@@ -133,12 +133,12 @@ def test_prune(tmp_path: Path) -> None:
         make_home(tmp_path)
         names = [restore_set(held, {MAIN: b"%d\n" % number}).recovery for number in range(3)]
         with pytest.raises(ConfigurationError):
-            prune_files(held.roots, place(tmp_path), None, None)
-        assert prune_files(held.roots, place(tmp_path), None, 3600) == []
-        assert prune_files(held.roots, replace(place(tmp_path), conversation_id=""), 1, None) == names[1::-1]
-        assert prune_files(held.roots, place(tmp_path), None, 0) == names[2:]
+            prune_files(held, place(tmp_path), None, None)
+        assert prune_files(held, place(tmp_path), None, 3600) == []
+        assert prune_files(held, replace(place(tmp_path), conversation_id=""), 1, None) == names[1::-1]
+        assert prune_files(held, place(tmp_path), None, 0) == names[2:]
         assert list(_folder(tmp_path).iterdir()) == []
-        assert prune_files(held.roots, replace(place(tmp_path), home=b"%b/none" % held.home), 0, None) == []
+        assert prune_files(held, replace(place(tmp_path), home=b"%b/none" % held.home), 0, None) == []
 
 
 def test_undo_of_what_is_not_there(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_forged_list_of_files(tmp_path: Path, lines: list[bytes]) -> None:
         with pytest.raises(SessionError):
             undo_files(held, place(tmp_path), "")
         assert picture(tmp_path) == before
-        assert prune_files(held.roots, place(tmp_path), 0, None) == [name]
+        assert prune_files(held, place(tmp_path), 0, None) == [name]
 
 
 @pytest.mark.parametrize("where", ["entry", "home"])

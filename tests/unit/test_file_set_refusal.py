@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import socket
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from sandbox_agent.core import file_set_target
+from sandbox_agent.core import file_set, file_set_recovery, file_set_target
+from sandbox_agent.core.file_set_recovery import prune_files, undo_files
 from sandbox_agent.core.holder import Holder
+from sandbox_agent.core.lock import folder_lock
 from sandbox_agent.errors import from_os
 from sandbox_api.errors import (
     ConfigurationError,
@@ -309,3 +313,33 @@ def test_outside_the_roots(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="symbolic links"):
             restore_set(held, NEW)
         assert not (tmp_path / "projects").exists()
+
+
+@pytest.mark.parametrize("what", ["restore", "undo", "prune"])
+def test_home_that_another_daemon_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """A change of a home while another daemon holds it is refused as busy, and nothing is changed."""
+    with restoring_sandbox(tmp_path) as held:
+        home = make_home(tmp_path)
+        restore_set(held, NEW)
+        before = picture(tmp_path)
+        for module in (file_set, file_set_recovery):
+            monkeypatch.setattr(module, "folder_lock", partial(folder_lock, wait_seconds=0.05))
+        other = os.open(home, os.O_RDONLY)
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            with pytest.raises(ConflictError) as caught:
+                _change_home(held, tmp_path, what)
+        finally:
+            os.close(other)
+        assert caught.value.reason == "busy"
+        assert picture(tmp_path) == before
+        _change_home(held, tmp_path, what)
+
+
+def _change_home(held: Sandbox, agent_home: Path, what: str) -> None:
+    if what == "restore":
+        restore_set(held, OLD)
+    elif what == "undo":
+        undo_files(held, place(agent_home), "")
+    else:
+        prune_files(held, place(agent_home), 0, None)
