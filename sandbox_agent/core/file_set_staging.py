@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_agent.core.copy import write_all
 from sandbox_agent.core.file_set_append import MAX_APPEND_BYTES, check_lines, check_plain
-from sandbox_agent.core.file_set_record import is_reserved
+from sandbox_agent.core.file_set_record import MAX_LINES_BYTES, is_reserved
 from sandbox_agent.core.file_set_target import Snapshot, has_one_name, look, reading
 from sandbox_agent.core.staging import Staging
 from sandbox_api.errors import ConfigurationError, LimitError, Offender, SessionError, printable
@@ -63,6 +63,7 @@ class FileSetStaging:
         self._owner = owner
         self._files: set[bytes] = set()
         self._folders: set[bytes] = set()
+        self._names_bytes = 0
         self._digest = hashlib.sha256()
         self._fd = -1
         self.members: list[Member] = []
@@ -74,7 +75,7 @@ class FileSetStaging:
         Raises:
             SessionError: `unsafe_name`; `protocol`: the path was there already, or is one of a directory.
             ConfigurationError: `invalid_argument` for a mode beyond 0777.
-            LimitError: `max_files`.
+            LimitError: `max_files`; `max_bytes`: all paths together are too long to be held in memory.
             WorkspaceError: `not_a_file`, `mounted`.
             OSError: it cannot be staged; `LinkError` where a link is met.
         """
@@ -161,6 +162,14 @@ class FileSetStaging:
                 "max_files",
                 f"the conversation has more than {MAX_FILES_COUNT} files",
                 facts={"max_files": str(MAX_FILES_COUNT)},
+            )
+        self._names_bytes += len(path) + sum(len(folder) for folder in above if folder not in self._folders)
+        if self._names_bytes > MAX_LINES_BYTES:
+            raise LimitError(
+                "max_bytes",
+                f"the paths of the files and their directories take more than {MAX_LINES_BYTES} bytes",
+                hint="restore fewer files at once",
+                facts={"max_bytes": str(MAX_LINES_BYTES)},
             )
         self._files.add(path)
         self._folders.update(above)

@@ -216,6 +216,18 @@ def test_more_files_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         restore_set(held, OLD)
 
 
+def test_paths_too_long_to_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths count with those of their directories, each once: a client cannot have the daemon hold any number."""
+    monkeypatch.setattr("sandbox_agent.core.file_set_staging.MAX_LINES_BYTES", 20)
+    with restoring_sandbox(tmp_path) as held:
+        before = picture(tmp_path)
+        _send_empty(held, b"a/b/1", b"a/b/2", b"a/b/3")  # 15, and 4 for the directories
+        with pytest.raises(LimitError) as caught:
+            _send_empty(held, b"a/b/1", b"a/c/2", b"a/d/3")
+        assert (caught.value.reason, caught.value.facts) == ("max_bytes", {"max_bytes": "20"})
+        assert picture(tmp_path) == before
+
+
 def test_names_too_long_to_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision that no sweep would read is not made: the old files stay, nothing is left."""
     monkeypatch.setattr("sandbox_agent.core.intent.MAX_LINES_BYTES", 200)
