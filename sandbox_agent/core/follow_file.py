@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from sandbox_agent.core.paths import Directory
 
 _TAIL_BYTES = 4096
-"""How much of what was sent last is compared before more is sent: a file that was rewritten hardly ever keeps it."""
+"""How much of what was sent last, or searched last, is compared before it is gone on behind that: a file that was
+rewritten hardly ever keeps it."""
 
 _SCAN_BYTES = 64 << 10
 
@@ -145,6 +146,7 @@ class FollowFile:
         self._tail = b""
         self._tail_bytes, self._tail_digest = 0, _digest(b"")
         self._scanned_bytes = 0
+        self._scanned_digest = _digest(b"")
 
     def _advance(self, fd: int, size: int) -> Generator[Part | None, None, None]:
         is_new = not self._number or not self._has_tail(fd)
@@ -202,9 +204,12 @@ class FollowFile:
 
         Yields signs of life: the sandbox may make a file of any size that has none.
         """
-        # A file that did not grow was changed in what holds no newline so far.
-        start = max(self._sent_bytes, self._scanned_bytes if self._scanned_bytes < size else 0)
+        start = self._sent_bytes
+        # A file that did not grow was changed in what holds no newline so far; one that did may be another by now.
+        if start < self._scanned_bytes < size and self._scanned_tail(fd) == self._scanned_digest:
+            start = self._scanned_bytes
         self._scanned_bytes = at = size
+        self._scanned_digest = self._scanned_tail(fd)
         while at > start:
             if at < size:
                 yield
@@ -214,6 +219,11 @@ class FollowFile:
                 return from_offset + cut
             at = from_offset
         return self._sent_bytes
+
+    def _scanned_tail(self, fd: int) -> bytes:
+        """Return the digest of the last of what was searched for newlines."""
+        start = max(0, self._scanned_bytes - _TAIL_BYTES)
+        return _digest(os.pread(fd, self._scanned_bytes - start, start))
 
 
 def _seen(status: os.stat_result) -> tuple[int, int, int]:
