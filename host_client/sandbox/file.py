@@ -149,6 +149,7 @@ class Files:
         offset: int = 0,
         prefix_sha256: bytes = b"",
         prefix_sizes: Sequence[int] = (),
+        part_bytes: int = 0,
         max_bytes: int | None = None,
         after_chunk: Callable[[int], None] | None = None,
         digest: Digest | None = None,
@@ -163,6 +164,8 @@ class Files:
             offset: Where to start, in bytes.
             prefix_sha256: SHA-256 of what lies before, or those of its parts, one after the other; empty: not checked.
             prefix_sizes: Sizes of the parts; empty: one part.
+            part_bytes: Size of the parts by which `digest` is made: its end is the SHA-256 of theirs, one after the
+                other. 0: it is a plain SHA-256.
             max_bytes: Refuse a file that would send more; None: any size.
             after_chunk: Told the size of each piece that was written, in the event loop's thread.
             digest: Takes each piece before `write` does, instead of a new SHA-256 object: a caller that needs more of
@@ -179,6 +182,7 @@ class Files:
                 offset=offset,
                 prefix_sha256=prefix_sha256,
                 prefix_sizes=prefix_sizes,
+                part_bytes=part_bytes,
             )
         async with self._connection.begin("FileService/Read", request, file_pb2.ReadResponse) as stream:
             info = await _header(stream)

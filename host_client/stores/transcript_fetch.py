@@ -16,13 +16,14 @@ from host_client.session.compression import is_compressed
 from host_client.session.failure import named_failures
 from host_client.session.line_block import LineBlocks
 from host_client.session.line_selection import selected_lines
+from host_client.session.part_digest import PART_BYTES, PartDigest
 from host_client.session.redactor import DocumentRedactor, Redactor, redactor_for
 from host_client.session.relocate import Relocator
 from host_client.session.transcript_beginning import Beginning
 from host_client.session.transcript_scan import TranscriptScan
 from host_client.session.transcript_state import MAX_PARTS_COUNT, SavedFile
 from host_client.session.transcript_stream import TranscriptStream
-from host_client.session.transcript_writer import LineDigest, WriteBehind
+from host_client.session.transcript_writer import WriteBehind
 from host_client.stores.contract import Notice
 from host_client.stores.transcript_order import Fetched
 
@@ -131,7 +132,7 @@ class Fetcher:
         staged = await in_thread(self._staging.new)
         # What is packed cannot be packed again to the same bytes: when nothing changes, it goes as it came.
         raw = await in_thread(self._staging.new) if packed and redactor is None else None
-        source = LineDigest()
+        source = PartDigest()
         stream = TranscriptStream(
             self._counted(staged),
             relocator,
@@ -153,12 +154,12 @@ class Fetcher:
             await in_thread(kept.finish, durable=self._durable)
         finally:
             await in_thread(_close, staged, raw)
-        parts = ((source.size_bytes, source.digest()),) if packed else ((source.line_bytes, source.line_digest()),)
+        parts = source.parts if packed else source.line_parts
         saved = SavedFile(
             place=str(order.place),
             size=kept.size_bytes,
             sha256=kept.digest.digest(),
-            parts=parts if parts[0][0] else (),
+            parts=tuple(parts),
             line_bytes=kept.size_bytes if packed else kept.digest.line_bytes,
             line_sha256=kept.digest.digest() if packed else kept.digest.line_digest(),
             cuts={cut: stream.cut_positions[cut] for cut in order.cuts},
@@ -192,7 +193,7 @@ class Fetcher:
             cuts=new_cuts,
             start=(saved.parts_bytes, saved.line_bytes),
         )
-        source, beginning = LineDigest(), self._beginning(order, saved)
+        source, beginning = PartDigest(), self._beginning(order, saved)
         try:
             # While the daemon hashes what was taken before, so that on two processors it costs no time.
             async with task_group() as group:
@@ -228,11 +229,10 @@ class Fetcher:
                 line_sha256=digest.line_digest(),
             )
             placing = order.placing("" if relation == "equal" else staged.name, saved.line_bytes)
-        added = ((source.line_bytes, source.line_digest()),) if source.line_bytes else ()
         cuts = {**saved.cuts, **stream.cut_positions}
         kept = replace(
             kept,
-            parts=(*saved.parts, *added),
+            parts=(*saved.parts, *source.line_parts),
             cuts={cut: cuts[cut] for cut in order.cuts},
             reference=saved.reference,
         )
@@ -247,7 +247,7 @@ class Fetcher:
         """Fetch a file that is no transcript, whole."""
         redactor = redactor_for(str(order.member.path), self._rules) if self._rules else None
         staged = await in_thread(self._staging.new)
-        write, source = self._counted(staged), LineDigest()
+        write, source = self._counted(staged), PartDigest()
 
         def take(data: bytes) -> None:
             for piece in redactor.feed(data) if redactor else (data,):
@@ -272,7 +272,7 @@ class Fetcher:
             place=str(order.place),
             size=size,
             sha256=sha256,
-            parts=((source.size_bytes, source.digest()),) if source.size_bytes else (),
+            parts=tuple(source.parts),
             line_bytes=size,
             line_sha256=sha256,
         )
@@ -333,7 +333,7 @@ class Fetcher:
         self,
         order: Order,
         write: Callable[[bytes], object],
-        digest: LineDigest | None,
+        digest: PartDigest | None,
         parts: Sequence[tuple[int, bytes]] = (),
     ) -> ReadFile:
         held_bytes = sum(size for size, _ in parts)
@@ -344,6 +344,7 @@ class Fetcher:
             offset=held_bytes,
             prefix_sha256=b"".join(sha256 for _, sha256 in parts),
             prefix_sizes=[size for size, _ in parts] if len(parts) > 1 else (),
+            part_bytes=PART_BYTES if digest else 0,
             max_bytes=self._tally.limits.max_bytes,
             after_chunk=self._tally.add,
             digest=digest,

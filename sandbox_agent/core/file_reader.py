@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from sandbox_agent.core.file import info_of, not_a_file, require_regular
 from sandbox_api.errors import ConfigurationError, SessionError, WorkspaceError, printable
-from sandbox_api.limits import CHUNK_BYTES
+from sandbox_api.limits import CHUNK_BYTES, MIB
 from sandbox_api.manifest import DIGEST_BYTES
 
 if TYPE_CHECKING:
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
     from typing import Self
 
     from sandbox_agent.core.paths import Roots
+
+_HASH_BYTES = 256 << 10
+_MAX_PARTS_COUNT = 8192
+_MAX_THREADS_COUNT = 4
+"""Parts of what a client holds that are hashed at the same time, if there are so many processors."""
 
 
 class FileReader:
@@ -32,6 +39,7 @@ class FileReader:
         prefix_sha256: SHA-256 of what lies before `offset`, or of its parts, one after the other; empty: not checked.
         max_bytes: Most bytes to read; 0: to the end.
         prefix_sizes: Sizes of the parts; empty: one part.
+        part_bytes: Size of the parts of what is read that have a digest each; 0: all of it is one.
 
     Attributes:
         grew: Once `pieces` has ended: whether the file is larger than it was when it was opened.
@@ -40,7 +48,7 @@ class FileReader:
         WorkspaceError: on entering: `unsafe_path`, `outside_roots`, `not_a_file`.
         SessionError: on entering: `digest_mismatch`: what lies before `offset` is something else.
         ConfigurationError: on entering: `invalid_argument`: `offset` lies behind the end and no digest was given; the
-            parts do not fit to it or to their digests.
+            parts do not fit to it or to their digests, or are to be smaller than 1 MiB.
         OSError: on entering: it cannot be opened.
     """
 
@@ -53,6 +61,7 @@ class FileReader:
         prefix_sha256: bytes,
         max_bytes: int,
         prefix_sizes: Sequence[int] = (),
+        part_bytes: int = 0,
     ) -> None:
         self._roots = roots
         self._path = path
@@ -60,11 +69,15 @@ class FileReader:
         self._prefix_sha256 = prefix_sha256
         self._prefix_sizes = prefix_sizes or (offset,)
         self._max_bytes = max_bytes
+        self._part_bytes = part_bytes
+        self._part_digests: list[bytes] = []
         self._digest = hashlib.sha256()
         self._fd = -1
         self.grew = False
 
     def __enter__(self) -> Self:
+        if 0 < self._part_bytes < MIB:
+            raise ConfigurationError("invalid_argument", f"parts of {self._part_bytes} bytes are too small")
         root, relative = self._roots.locate(self._path)
         require_regular(root, relative)
         self._fd = root.file(relative)
@@ -90,19 +103,24 @@ class FileReader:
             WorkspaceError: `changed`: truncated, rewritten or replaced meanwhile.
         """
         left_bytes = self.payload_bytes
+        part_left_bytes = self._part_bytes or left_bytes
         while left_bytes:
-            data = os.read(self._fd, min(left_bytes, CHUNK_BYTES))
+            data = os.read(self._fd, min(left_bytes, part_left_bytes, CHUNK_BYTES))
             if not data:
                 raise self._changed("was truncated")
             self._digest.update(data)
             left_bytes -= len(data)
+            part_left_bytes -= len(data)
+            if self._part_bytes and not (left_bytes and part_left_bytes):
+                self._part_digests.append(self._digest.digest())
+                self._digest, part_left_bytes = hashlib.sha256(), self._part_bytes
             yield data
         self._check_unchanged()
 
     @property
     def sha256(self) -> bytes:
-        """SHA-256 of what `pieces` has yielded."""
-        return self._digest.digest()
+        """SHA-256 of what `pieces` has yielded, or with `part_bytes` of the SHA-256 of its parts."""
+        return hashlib.sha256(b"".join(self._part_digests)).digest() if self._part_bytes else self._digest.digest()
 
     def _check_regular(self, absolute: bytes) -> None:
         self._opened = os.fstat(self._fd)
@@ -121,25 +139,29 @@ class FileReader:
         digests = [
             self._prefix_sha256[at : at + DIGEST_BYTES] for at in range(0, len(self._prefix_sha256), DIGEST_BYTES)
         ]
-        if len(digests) != len(self._prefix_sizes) or sum(self._prefix_sizes) != self._offset:
+        fits = len(digests) == len(self._prefix_sizes) and sum(self._prefix_sizes) == self._offset
+        if not fits or len(digests) > _MAX_PARTS_COUNT:
             raise ConfigurationError(
                 "invalid_argument",
                 f"the parts of what lies before byte {self._offset} do not fit to it, or to their digests",
-                hint="send a size and 32 bytes for each part",
+                hint=f"send a size and 32 bytes for each of at most {_MAX_PARTS_COUNT} parts",
             )
-        for size, digest in zip(self._prefix_sizes, digests, strict=True):
-            if self._digest_of_next(size) != digest:
+        starts = [0, *accumulate(self._prefix_sizes)]
+        with ThreadPoolExecutor(min(len(digests), os.cpu_count() or 1, _MAX_THREADS_COUNT)) as threads:
+            if list(threads.map(self._digest_at, starts, self._prefix_sizes)) != digests:
                 raise SessionError(
                     "digest_mismatch",
                     f"the first {self._offset} bytes of '{printable(self._path)}' are not what the caller holds",
                     hint="read it from 0",
                 )
+        os.lseek(self._fd, self._offset, os.SEEK_SET)
 
-    def _digest_of_next(self, size: int) -> bytes:
-        """Return the SHA-256 of the next bytes of the file; empty when it has not so many."""
+    def _digest_at(self, at: int, size: int) -> bytes:
+        """Return the SHA-256 of so many bytes of the file; empty when it has not so many. Runs in several threads."""
         digest = hashlib.sha256()
-        while size and (data := os.read(self._fd, min(size, CHUNK_BYTES))):
+        while size and (data := os.pread(self._fd, min(size, _HASH_BYTES), at)):
             digest.update(data)
+            at += len(data)
             size -= len(data)
         return b"" if size else digest.digest()
 

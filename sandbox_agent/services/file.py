@@ -67,6 +67,7 @@ class FileService(file_pb2_grpc.FileServiceServicer):
             prefix_sha256=request.prefix_sha256,
             max_bytes=request.max_bytes,
             prefix_sizes=request.prefix_sizes,
+            part_bytes=request.part_bytes,
         )
         async with Worker(self._executor) as worker:
             await send(context, worker, _read_parts(await worker.enter(reader)))

@@ -12,6 +12,7 @@ import pytest
 from sandbox_agent.core.file_reader import FileReader
 from sandbox_agent.core.paths import LinkError, Roots
 from sandbox_api.errors import ConfigurationError, SessionError, WorkspaceError
+from sandbox_api.limits import MIB
 from support.special import make_special
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def test_read_large(roots: Roots, root: Path) -> None:
 def test_read_checks_the_parts_that_the_caller_holds(
     roots: Roots, root: Path, parts: tuple[bytes, ...], reason: str | None
 ) -> None:
-    """What a caller got in parts is checked part by part, in one pass, and read from behind the last."""
+    """What a caller got in parts is checked part by part, and read from behind the last."""
     (root / "file").write_bytes(b"0123456789")
     held = FileReader(
         roots,
@@ -97,6 +98,56 @@ def test_read_checks_the_parts_that_the_caller_holds(
     with pytest.raises(SessionError) as caught, held:
         pass
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("damaged", [None, 0, 1, 6, 7])
+def test_read_compares_each_part_of_a_large_beginning(roots: Roots, root: Path, damaged: int | None) -> None:
+    """Parts are hashed side by side; one wrong byte in any of them is found, and what follows is right all the same."""
+    parts = [bytes([number]) * (3 * MIB + number) for number in range(8)]
+    (root / "file").write_bytes(b"".join(parts) + b"tail")
+    digests = [_sha256(part) for part in parts]
+    if damaged is not None:
+        digests[damaged] = _sha256(parts[damaged][:-1] + b"x")
+    held = FileReader(
+        roots,
+        os.fsencode(root / "file"),
+        offset=sum(map(len, parts)),
+        prefix_sha256=b"".join(digests),
+        max_bytes=0,
+        prefix_sizes=[len(part) for part in parts],
+    )
+    if damaged is None:
+        with held as reader:
+            assert b"".join(reader.pieces()) == b"tail"
+        return
+    with pytest.raises(SessionError, match="digest_mismatch"), held:
+        pass
+
+
+@pytest.mark.parametrize("size", [0, 1, MIB, 2 * MIB, 2 * MIB + 1])
+def test_read_tells_the_digest_of_parts(roots: Roots, root: Path, size: int) -> None:
+    """The end of the payload is the SHA-256 of those of its parts; the content is the same."""
+    content = os.urandom(size)
+    (root / "file").write_bytes(content)
+    with FileReader(
+        roots, os.fsencode(root / "file"), offset=0, prefix_sha256=b"", max_bytes=0, part_bytes=MIB
+    ) as reader:
+        assert b"".join(reader.pieces()) == content
+        digests = [_sha256(content[at : at + MIB]) for at in range(0, size, MIB)]
+        assert reader.sha256 == _sha256(b"".join(digests))
+
+
+def test_read_refuses_parts_that_are_too_many_or_too_small(roots: Roots, root: Path) -> None:
+    """Neither a digest for each few bytes nor thousands of parts to compare are worth what they cost."""
+    (root / "file").write_bytes(b"")
+    for options in (
+        {"prefix_sha256": _sha256(b"") * 8193, "prefix_sizes": [0] * 8193},
+        {"prefix_sha256": b"", "part_bytes": MIB - 1},
+    ):
+        held = FileReader(roots, os.fsencode(root / "file"), offset=0, max_bytes=0, **options)  # type: ignore[arg-type]
+        with pytest.raises(ConfigurationError) as caught, held:
+            pass
+        assert caught.value.reason == "invalid_argument"
 
 
 @pytest.mark.parametrize(("sizes", "digests_count"), [((2, 2), 2), ((2, 3), 1), ((5,), 2), ((), 2)])

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from sandbox_api.v1 import payload_pb2 as sandbox__api_dot_v1_dot_payload__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19sandbox_api/v1/file.proto\x12\x0esandbox_api.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1csandbox_api/v1/payload.proto\"\x8c\x02\n\x08\x46ileInfo\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12+\n\x04kind\x18\x02 \x01(\x0e\x32\x1d.sandbox_api.v1.FileInfo.Kind\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12,\n\x08modified\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04mode\x18\x05 \x01(\r\x12\x0b\n\x03uid\x18\x06 \x01(\r\x12\x0b\n\x03gid\x18\x07 \x01(\r\"a\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\r\n\tKIND_FILE\x10\x01\x12\x12\n\x0eKIND_DIRECTORY\x10\x02\x12\x10\n\x0cKIND_SYMLINK\x10\x03\x12\x0e\n\nKIND_OTHER\x10\x04\"j\n\x0b\x46indRequest\x12\x11\n\tdirectory\x18\x01 \x01(\x0c\x12\x0f\n\x07pattern\x18\x02 \x01(\t\x12\x11\n\tmax_files\x18\x03 \x01(\x04\x12\x10\n\x08\x63ontains\x18\x04 \x01(\x0c\x12\x12\n\nhead_bytes\x18\x05 \x01(\x04\"6\n\x0c\x46indResponse\x12&\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x18.sandbox_api.v1.FileInfo\"\x1b\n\x0bStatRequest\x12\x0c\n\x04path\x18\x01 \x01(\x0c\"6\n\x0cStatResponse\x12&\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x18.sandbox_api.v1.FileInfo\"k\n\x0bReadRequest\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x15\n\rprefix_sha256\x18\x03 \x01(\x0c\x12\x11\n\tmax_bytes\x18\x04 \x01(\x04\x12\x14\n\x0cprefix_sizes\x18\x05 \x03(\x04\"\xa6\x01\n\x0cReadResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1a.sandbox_api.v1.ReadHeaderH\x00\x12&\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x15.sandbox_api.v1.ChunkH\x00\x12*\n\x07trailer\x18\x03 \x01(\x0b\x32\x17.sandbox_api.v1.TrailerH\x00\x12\x0c\n\x04grew\x18\x04 \x01(\x08\x42\x06\n\x04part\"4\n\nReadHeader\x12&\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x18.sandbox_api.v1.FileInfo\"\x99\x01\n\x0cWriteRequest\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1b.sandbox_api.v1.WriteHeaderH\x00\x12&\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x15.sandbox_api.v1.ChunkH\x00\x12*\n\x07trailer\x18\x03 \x01(\x0b\x32\x17.sandbox_api.v1.TrailerH\x00\x42\x06\n\x04part\"\xad\x01\n\x0bWriteHeader\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x0c\n\x04mode\x18\x02 \x01(\r\x12\x14\n\x0cmake_parents\x18\x03 \x01(\x08\x12\x16\n\x0emust_not_exist\x18\x04 \x01(\x08\x12.\n\ndurability\x18\x05 \x01(\x0e\x32\x1a.sandbox_api.v1.Durability\x12$\n\x05owner\x18\x06 \x01(\x0b\x32\x15.sandbox_api.v1.Owner\"7\n\rWriteResponse\x12&\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x18.sandbox_api.v1.FileInfo\"\x1d\n\rRemoveRequest\x12\x0c\n\x04path\x18\x01 \x01(\x0c\"\x10\n\x0eRemoveResponse2\xeb\x02\n\x0b\x46ileService\x12\x43\n\x04\x46ind\x12\x1b.sandbox_api.v1.FindRequest\x1a\x1c.sandbox_api.v1.FindResponse0\x01\x12\x41\n\x04Stat\x12\x1b.sandbox_api.v1.StatRequest\x1a\x1c.sandbox_api.v1.StatResponse\x12\x43\n\x04Read\x12\x1b.sandbox_api.v1.ReadRequest\x1a\x1c.sandbox_api.v1.ReadResponse0\x01\x12\x46\n\x05Write\x12\x1c.sandbox_api.v1.WriteRequest\x1a\x1d.sandbox_api.v1.WriteResponse(\x01\x12G\n\x06Remove\x12\x1d.sandbox_api.v1.RemoveRequest\x1a\x1e.sandbox_api.v1.RemoveResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19sandbox_api/v1/file.proto\x12\x0esandbox_api.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1csandbox_api/v1/payload.proto\"\x8c\x02\n\x08\x46ileInfo\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12+\n\x04kind\x18\x02 \x01(\x0e\x32\x1d.sandbox_api.v1.FileInfo.Kind\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12,\n\x08modified\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04mode\x18\x05 \x01(\r\x12\x0b\n\x03uid\x18\x06 \x01(\r\x12\x0b\n\x03gid\x18\x07 \x01(\r\"a\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\r\n\tKIND_FILE\x10\x01\x12\x12\n\x0eKIND_DIRECTORY\x10\x02\x12\x10\n\x0cKIND_SYMLINK\x10\x03\x12\x0e\n\nKIND_OTHER\x10\x04\"j\n\x0b\x46indRequest\x12\x11\n\tdirectory\x18\x01 \x01(\x0c\x12\x0f\n\x07pattern\x18\x02 \x01(\t\x12\x11\n\tmax_files\x18\x03 \x01(\x04\x12\x10\n\x08\x63ontains\x18\x04 \x01(\x0c\x12\x12\n\nhead_bytes\x18\x05 \x01(\x04\"6\n\x0c\x46indResponse\x12&\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x18.sandbox_api.v1.FileInfo\"\x1b\n\x0bStatRequest\x12\x0c\n\x04path\x18\x01 \x01(\x0c\"6\n\x0cStatResponse\x12&\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x18.sandbox_api.v1.FileInfo\"\x7f\n\x0bReadRequest\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x15\n\rprefix_sha256\x18\x03 \x01(\x0c\x12\x11\n\tmax_bytes\x18\x04 \x01(\x04\x12\x14\n\x0cprefix_sizes\x18\x05 \x03(\x04\x12\x12\n\npart_bytes\x18\x06 \x01(\x04\"\xa6\x01\n\x0cReadResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1a.sandbox_api.v1.ReadHeaderH\x00\x12&\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x15.sandbox_api.v1.ChunkH\x00\x12*\n\x07trailer\x18\x03 \x01(\x0b\x32\x17.sandbox_api.v1.TrailerH\x00\x12\x0c\n\x04grew\x18\x04 \x01(\x08\x42\x06\n\x04part\"4\n\nReadHeader\x12&\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x18.sandbox_api.v1.FileInfo\"\x99\x01\n\x0cWriteRequest\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1b.sandbox_api.v1.WriteHeaderH\x00\x12&\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x15.sandbox_api.v1.ChunkH\x00\x12*\n\x07trailer\x18\x03 \x01(\x0b\x32\x17.sandbox_api.v1.TrailerH\x00\x42\x06\n\x04part\"\xad\x01\n\x0bWriteHeader\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x0c\n\x04mode\x18\x02 \x01(\r\x12\x14\n\x0cmake_parents\x18\x03 \x01(\x08\x12\x16\n\x0emust_not_exist\x18\x04 \x01(\x08\x12.\n\ndurability\x18\x05 \x01(\x0e\x32\x1a.sandbox_api.v1.Durability\x12$\n\x05owner\x18\x06 \x01(\x0b\x32\x15.sandbox_api.v1.Owner\"7\n\rWriteResponse\x12&\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x18.sandbox_api.v1.FileInfo\"\x1d\n\rRemoveRequest\x12\x0c\n\x04path\x18\x01 \x01(\x0c\"\x10\n\x0eRemoveResponse2\xeb\x02\n\x0b\x46ileService\x12\x43\n\x04\x46ind\x12\x1b.sandbox_api.v1.FindRequest\x1a\x1c.sandbox_api.v1.FindResponse0\x01\x12\x41\n\x04Stat\x12\x1b.sandbox_api.v1.StatRequest\x1a\x1c.sandbox_api.v1.StatResponse\x12\x43\n\x04Read\x12\x1b.sandbox_api.v1.ReadRequest\x1a\x1c.sandbox_api.v1.ReadResponse0\x01\x12\x46\n\x05Write\x12\x1c.sandbox_api.v1.WriteRequest\x1a\x1d.sandbox_api.v1.WriteResponse(\x01\x12G\n\x06Remove\x12\x1d.sandbox_api.v1.RemoveRequest\x1a\x1e.sandbox_api.v1.RemoveResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,21 +46,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATRESPONSE']._serialized_start=572
   _globals['_STATRESPONSE']._serialized_end=626
   _globals['_READREQUEST']._serialized_start=628
-  _globals['_READREQUEST']._serialized_end=735
-  _globals['_READRESPONSE']._serialized_start=738
-  _globals['_READRESPONSE']._serialized_end=904
-  _globals['_READHEADER']._serialized_start=906
-  _globals['_READHEADER']._serialized_end=958
-  _globals['_WRITEREQUEST']._serialized_start=961
-  _globals['_WRITEREQUEST']._serialized_end=1114
-  _globals['_WRITEHEADER']._serialized_start=1117
-  _globals['_WRITEHEADER']._serialized_end=1290
-  _globals['_WRITERESPONSE']._serialized_start=1292
-  _globals['_WRITERESPONSE']._serialized_end=1347
-  _globals['_REMOVEREQUEST']._serialized_start=1349
-  _globals['_REMOVEREQUEST']._serialized_end=1378
-  _globals['_REMOVERESPONSE']._serialized_start=1380
-  _globals['_REMOVERESPONSE']._serialized_end=1396
-  _globals['_FILESERVICE']._serialized_start=1399
-  _globals['_FILESERVICE']._serialized_end=1762
+  _globals['_READREQUEST']._serialized_end=755
+  _globals['_READRESPONSE']._serialized_start=758
+  _globals['_READRESPONSE']._serialized_end=924
+  _globals['_READHEADER']._serialized_start=926
+  _globals['_READHEADER']._serialized_end=978
+  _globals['_WRITEREQUEST']._serialized_start=981
+  _globals['_WRITEREQUEST']._serialized_end=1134
+  _globals['_WRITEHEADER']._serialized_start=1137
+  _globals['_WRITEHEADER']._serialized_end=1310
+  _globals['_WRITERESPONSE']._serialized_start=1312
+  _globals['_WRITERESPONSE']._serialized_end=1367
+  _globals['_REMOVEREQUEST']._serialized_start=1369
+  _globals['_REMOVEREQUEST']._serialized_end=1398
+  _globals['_REMOVERESPONSE']._serialized_start=1400
+  _globals['_REMOVERESPONSE']._serialized_end=1416
+  _globals['_FILESERVICE']._serialized_start=1419
+  _globals['_FILESERVICE']._serialized_end=1782
 # @@protoc_insertion_point(module_scope)

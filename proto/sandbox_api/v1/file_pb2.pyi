@@ -74,18 +74,20 @@ class StatResponse(_message.Message):
     def __init__(self, file: _Optional[_Union[FileInfo, _Mapping]] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
-    __slots__ = ("path", "offset", "prefix_sha256", "max_bytes", "prefix_sizes")
+    __slots__ = ("path", "offset", "prefix_sha256", "max_bytes", "prefix_sizes", "part_bytes")
     PATH_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     PREFIX_SHA256_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     PREFIX_SIZES_FIELD_NUMBER: _ClassVar[int]
+    PART_BYTES_FIELD_NUMBER: _ClassVar[int]
     path: bytes
     offset: int
     prefix_sha256: bytes
     max_bytes: int
     prefix_sizes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, path: _Optional[bytes] = ..., offset: _Optional[int] = ..., prefix_sha256: _Optional[bytes] = ..., max_bytes: _Optional[int] = ..., prefix_sizes: _Optional[_Iterable[int]] = ...) -> None: ...
+    part_bytes: int
+    def __init__(self, path: _Optional[bytes] = ..., offset: _Optional[int] = ..., prefix_sha256: _Optional[bytes] = ..., max_bytes: _Optional[int] = ..., prefix_sizes: _Optional[_Iterable[int]] = ..., part_bytes: _Optional[int] = ...) -> None: ...
 
 class ReadResponse(_message.Message):
     __slots__ = ("header", "chunk", "trailer", "grew")

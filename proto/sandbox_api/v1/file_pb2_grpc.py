@@ -89,10 +89,11 @@ class FileServiceServicer:
 
     def Read(self, request, context):
         """Reads a file. Stream: header, chunks, trailer. The payload is the content from `offset` to the size in the header; it ends there
-        even when the file goes on growing. The trailer's `sha256` covers the payload.
+        even when the file goes on growing. The trailer's `sha256` covers the payload; with `part_bytes` it is the SHA-256 of those of the
+        payload's parts, one after the other: a client then knows the digest of each part without hashing anything twice.
         Errors: workspace/not_found, not_a_file, changed (truncated or replaced under the reader; MAY be retried);
         session/digest_mismatch (what lies before `offset` is not what the client holds); configuration/invalid_argument (`offset` lies
-        behind the end and `prefix_sha256` is empty; `prefix_sizes` do not fit to `offset` and `prefix_sha256`).
+        behind the end and `prefix_sha256` is empty; `prefix_sizes` do not fit to `offset` and `prefix_sha256`; `part_bytes` is too small).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
