@@ -88,7 +88,6 @@ async def members(layout: TranscriptLayout, conversation: Conversation) -> Membe
     async with task_group() as group:
         sidecars = group.create_task(_sidecars(layout, conversation))
         items = await layout.related(conversation)
-    found = {path: Related(path, "transcript", beside=True) for path in sidecars.result()}
     skipped: dict[PurePosixPath, Skipped] = {}
     named: dict[PurePosixPath, Related] = {}
     for item in items:
@@ -99,7 +98,8 @@ async def members(layout: TranscriptLayout, conversation: Conversation) -> Membe
             raise _refusal(f"{_shown(item.path)} is named twice and differently")
         if item.kind == "lines" and not item.key:
             raise _refusal(f"lines of {_shown(item.path)} are named by no key")
-    found |= named
+    children = (path for path in sidecars.result() if path not in skipped)
+    found = {path: Related(path, "transcript", beside=True) for path in children} | named
     found.pop(conversation.transcript, None)
     if len(found) >= MAX_FILES_COUNT:
         raise LimitError("max_files", f"the conversation has more than {MAX_FILES_COUNT} files")

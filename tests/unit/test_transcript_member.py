@@ -79,6 +79,12 @@ async def test_what_the_layout_names_wins_over_the_rule_of_children() -> None:
     assert found.transcripts == [MAIN]
 
 
+async def test_child_that_the_layout_leaves_out_is_left_out() -> None:
+    """A file that the rule of children finds is not carried when the layout says so, and is told."""
+    found = await named(WITH_SIDECARS, Skipped(CHILD, "why not"))
+    assert found == Members(MAIN, [], [Skipped(CHILD, "why not")])
+
+
 @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "a/.git/config", "a\\b", "n" * 300, "\udcff"])
 async def test_a_path_that_cannot_be_is_refused(path: str) -> None:
     """Nothing is opened by a path that is not plain; every one of them is named."""
