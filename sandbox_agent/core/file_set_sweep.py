@@ -21,7 +21,8 @@ from sandbox_agent.core.recovery_entry import FOLDER, Sidecar
 from sandbox_agent.core.removal import remove_tree
 from sandbox_agent.core.rename import NO_EXCHANGE
 from sandbox_agent.core.slot import Slot
-from sandbox_api.errors import OutpostError, WorkspaceError, printable
+from sandbox_agent.core.sweep import not_there
+from sandbox_api.errors import OutpostError, printable
 
 if TYPE_CHECKING:
     from sandbox_agent.core.file_set_record import FileSetRecord
@@ -48,7 +49,7 @@ def finish_files(roots: Roots, record: FileSetRecord, staging_name: bytes, *, wa
         home = roots.directory(record.home)
     except FileNotFoundError:
         if record.is_decided:
-            raise _not_there(record) from None
+            raise not_there(record.home) from None
         return f"nothing is left of {printable(staging_name)}"
     with home, folder_lock(home, wait_seconds=wait_seconds):
         return _finish_undo(home, record) if record.is_undo else _finish_restore(home, record, staging_name)
@@ -123,17 +124,7 @@ def _check_placed(home: Directory, record: FileSetRecord) -> None:
     """
     placed = [move for move in record.moves if move.new_inode]
     if placed and not any(inode_at(home, move.path) == move.new_inode for move in placed):
-        raise _not_there(record)
-
-
-def _not_there(record: FileSetRecord) -> WorkspaceError:
-    path = printable(record.home)
-    return WorkspaceError(
-        "not_found",
-        f"what is to be placed in '{path}' is not there",
-        hint="mount the home before the daemon starts; if it was removed on purpose, remove the daemon's note as well",
-        facts={"path": path},
-    )
+        raise not_there(record.home)
 
 
 def _settle(home: Directory, tree: Directory, record: FileSetRecord) -> None:

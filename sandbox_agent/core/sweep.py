@@ -18,7 +18,7 @@ from sandbox_agent.core.lock import folder_lock
 from sandbox_agent.core.removal import empty_directory, remove_tree
 from sandbox_agent.core.rename import NO_EXCHANGE, rename_exclusive
 from sandbox_agent.core.slot import Slot
-from sandbox_api.errors import printable
+from sandbox_api.errors import WorkspaceError, printable
 
 if TYPE_CHECKING:
     from sandbox_agent.core.intent import Record
@@ -37,7 +37,8 @@ def finish(roots: Roots, record: Record, staging_name: bytes, *, wait_seconds: f
         wait_seconds: Longest wait for a folder that another daemon, or the sandbox, holds.
 
     Raises:
-        OutpostError: `busy`, or a path lies in no root; nothing was done.
+        OutpostError: `busy`, a path lies in no root, or `not_found`: the home, in which an old session may wait to be
+            set aside, is nowhere, as before it is mounted; nothing was done.
         OSError: something cannot be moved or removed; the rest is left to the next sweep.
     """
     with ExitStack() as stack:
@@ -45,6 +46,8 @@ def finish(roots: Roots, record: Record, staging_name: bytes, *, wait_seconds: f
             cli_home = stack.enter_context(roots.directory(record.cli_home))
             folder = stack.enter_context(cli_home.directory(record.parent))
         except FileNotFoundError:
+            if record.old_inode:  # the staging name may stand for the old session by now
+                raise not_there(record.cli_home) from None
             return f"nothing is left of {printable(staging_name)}"
         stack.enter_context(folder_lock(folder, wait_seconds=wait_seconds))
         slot = _slot(cli_home, record)
@@ -54,6 +57,17 @@ def finish(roots: Roots, record: Record, staging_name: bytes, *, wait_seconds: f
         if slot is not None:
             slot.discard()
         return told
+
+
+def not_there(home: bytes) -> WorkspaceError:
+    """Return the failure for a home that a note needs and that is nowhere."""
+    path = printable(home)
+    return WorkspaceError(
+        "not_found",
+        f"what is to be finished in '{path}' is not there",
+        hint="mount the home before the daemon starts; if it was removed on purpose, remove the daemon's note as well",
+        facts={"path": path},
+    )
 
 
 def _slot(cli_home: Directory, record: Record) -> Slot | None:

@@ -76,6 +76,25 @@ def test_crash_before_anything_was_made(tmp_path: Path) -> None:
         assert picture(tmp_path) == {".outpost-agent": "dir"}
 
 
+def test_a_home_that_is_mounted_later_keeps_its_note(tmp_path: Path) -> None:
+    """A start that does not find the home leaves the note; the next one sets the old session aside."""
+    with restoring_sandbox(tmp_path) as held:
+        session = make_session(tmp_path, OLD)
+        name = _prepare(tmp_path, held)
+        staging = _begin(held, tmp_path, recovery=name, old_inode=session.stat().st_ino)
+        session.rename(tmp_path / "old")
+        staging.rename(session)
+        (tmp_path / "old").rename(staging)
+        (tmp_path / ".demo").rename(tmp_path / "elsewhere")
+        (told,) = held.journal.sweep(held.roots)
+        assert "mount the home" in told
+        (tmp_path / "elsewhere").rename(tmp_path / ".demo")
+        assert len(held.journal.sweep(held.roots)) == 1
+        assert files_of(session) == NEW
+        assert files_of(tmp_path / ".demo/.outpost-recovery" / name) == OLD
+        assert staged(tmp_path) == []
+
+
 def test_exchanged_and_not_set_aside(tmp_path: Path) -> None:
     """A staging name with another inode than the journaled one holds the old session: it moves to recovery."""
     with restoring_sandbox(tmp_path) as held:
