@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from fnmatch import translate
 from typing import TYPE_CHECKING, TypeAlias
 
 from host_client.errors import SessionError, WorkspaceError, printable
@@ -111,12 +113,15 @@ async def found_below(
     What lies in a recovery or staging folder is passed over.
 
     Raises:
-        SessionError: `protocol`: the daemon found files where it did not look.
+        SessionError: `protocol`: the daemon found files where it did not look, or of other names.
         LimitError: `max_files`, `max_depth`.
     """
+    matches = re.compile(translate(pattern)).match
     async for info in files.find(root, pattern, max_files=MAX_LISTED_COUNT, contains=contains):
         if not info.path.is_relative_to(root) or info.path == root:
             raise SessionError("protocol", f"the daemon found {printable(str(info.path))} where it did not look")
+        if not matches(info.path.name):
+            raise SessionError("protocol", f"the daemon found {printable(str(info.path))}, which was not asked for")
         path = info.path.relative_to(home)
         if not is_own(path):
             yield path, info

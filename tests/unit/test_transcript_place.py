@@ -31,20 +31,23 @@ PLACE = SandboxPlace(HOME, PurePosixPath("/w"))
 class Found:
     """A sandbox whose daemon says that it found these."""
 
-    def __init__(self, *paths: str) -> None:
+    def __init__(self, *paths: str, is_honest: bool = True) -> None:
         self.files = self
+        self._is_honest = is_honest
         self.asked: list[tuple[PurePosixPath, str]] = []
         self._paths = paths
 
     async def find(
         self, directory: PurePosixPath, pattern: str, *, max_files: int, contains: bytes
     ) -> AsyncIterator[FileInfo]:
-        """Yield them, whatever was asked."""
+        """Yield those that were asked for, or without honesty all."""
         assert not contains
         assert max_files > MAX_FILES_COUNT, "so that it is the daemon's limit that counts"
         self.asked.append((directory, pattern))
-        for path in self._paths:
-            yield FileInfo(PurePosixPath(path), "file", 1, datetime.now(UTC), 0o600, 0, 0)
+        for path in map(PurePosixPath, self._paths):
+            if self._is_honest and not path.match(pattern):
+                continue
+            yield FileInfo(path, "file", 1, datetime.now(UTC), 0o600, 0, 0)
 
 
 def context(found: Found) -> ConversationContext:
@@ -53,7 +56,7 @@ def context(found: Found) -> ConversationContext:
 
 
 async def test_main_transcripts_are_told_by_their_ids() -> None:
-    """Children, recovery, staging, names that cannot be and other files are passed over."""
+    """Children, recovery, staging and names that cannot be are passed over."""
     found = Found(
         "/h/.mycli/sessions/S1.jsonl",
         "/h/.mycli/sessions/S1/subagents/deep/agent-x.jsonl",
@@ -62,7 +65,6 @@ async def test_main_transcripts_are_told_by_their_ids() -> None:
         "/h/.mycli/sessions/.git/S1.jsonl",
         "/h/.mycli/sessions/a b.jsonl",
         "/h/.mycli/sessions/S2.jsonl",
-        "/h/.mycli/sessions/notes.txt",
     )
     listed = [(name, str(path)) async for name, path, _ in transcripts(LAYOUT, context(found), PLACE)]
     assert listed == [("S1", ".mycli/sessions/S1.jsonl"), ("S2", ".mycli/sessions/S2.jsonl")]
@@ -72,10 +74,10 @@ async def test_main_transcripts_are_told_by_their_ids() -> None:
 
 
 async def test_a_daemon_that_finds_things_elsewhere_is_not_believed() -> None:
-    """What lies outside of the folder that was asked for is a broken promise."""
-    for path in ("/etc/S1.jsonl", "/h/sessions2/S1.jsonl", "/h/sessions"):
+    """What lies outside of the folder that was asked for, or has another name, is a broken promise."""
+    for path in ("/etc/S1.jsonl", "/h/sessions2/S1.jsonl", "/h/sessions", "/h/sessions/notes.txt"):
         with pytest.raises(SessionError) as caught:
-            [item async for item in transcripts(IN_BUCKETS, context(Found(path)), PLACE)]
+            [item async for item in transcripts(IN_BUCKETS, context(Found(path, is_honest=False)), PLACE)]
         assert caught.value.reason == "protocol"
 
 
