@@ -11,7 +11,8 @@ import os
 from typing import TYPE_CHECKING
 
 from host_client.session.bundle_memory import file_identity
-from host_client.session.transcript_placement import opened_file, relation_of
+from host_client.session.placed_file import opened_file
+from host_client.session.transcript_placement import relation_of
 from host_client.session.transcript_writer import MEMORY, LineDigest
 from sandbox_api.errors import WorkspaceError
 from sandbox_api.limits import CHUNK_BYTES

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from host_client.session.bundle_memory import file_identity
 from host_client.session.failure import host_failures
+from host_client.session.placed_file import opened_file
 from host_client.session.transcript_beginning import Beginning
-from host_client.session.transcript_placement import APPEND_FLAGS, extend, opened_file
+from host_client.session.transcript_placement import APPEND_FLAGS, extend
 from host_client.session.transcript_writer import MEMORY, LineDigest
 from sandbox_api.errors import SessionError, WorkspaceError
 

@@ -7,49 +7,35 @@ What was there and came from somewhere else is set aside first, never lost.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
-import stat
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from host_client.session.bundle_memory import SETTLED_NS, file_identity
 from host_client.session.failure import host_failures
-from host_client.session.output import Output
-from sandbox_api.errors import OutpostError, SessionError, WorkspaceError, printable
+from host_client.session.placed_file import duplicate, is_known, move, opened_file
+from sandbox_api.errors import OutpostError, SessionError, printable
 from sandbox_api.limits import CHUNK_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path, PurePosixPath
     from typing import Self
 
     from host_client.session.folder import Folder
+    from host_client.session.placed_file import KnownFile
     from host_client.session.transcript_writer import Staging
 
     OpenFolder = Callable[[Sequence[str]], Folder]
 
 Relation = Literal["equal", "beginning", "other"]
 
-_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 APPEND_FLAGS = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _STALE_NS = 24 * 3600 * 10**9
 """A file that was not written to for so long gets a new time when a capture meets it."""
-_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
-"""What `link` answers where a file can have no second name there."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnownFile:
-    """What the last capture left on the host: size, SHA-256, and `file_identity`."""
-
-    size: int
-    sha256: bytes
-    identity: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +123,36 @@ class Placement:
                 except FileNotFoundError:
                     raise changed(host_path) from None
 
+    def set_aside(self, path: PurePosixPath, known: KnownFile) -> Path | None:
+        """Move a file out of the home: what a capture left, before the same comes to another place.
+
+        Args:
+            path: The file, below the home.
+            known: What the capture left there.
+
+        Returns:
+            Where it is now; None: there was none any more.
+
+        Raises:
+            SessionError: `changed`: it is not what the capture left.
+            WorkspaceError, LimitError: as `place`.
+        """
+        name = path.name
+        with self._open_home(path.parent.parts) as folder, host_failures(folder.host_path / name):
+            try:
+                with opened_file(folder, name) as fd:
+                    if not is_known(fd, known):
+                        raise changed(folder.host_path / name)
+            except FileNotFoundError:
+                return None
+            with self._open_recovery(path.parent.parts) as recovery:
+                self._undoing.callback(self._take_back, path)
+                move(folder, name, recovery, name, self._scratch(name))
+                if self._durable:
+                    os.fsync(recovery.fd)
+                    os.fsync(folder.fd)  # now: no power loss may bring it back beside the new one
+                return recovery.host_path / name
+
     def add_lines(self, path: PurePosixPath, lines: Sequence[bytes]) -> bool:
         """Add lines to a file that other conversations share, where it lacks them, in one write.
 
@@ -179,15 +195,14 @@ class Placement:
         name, staging, aside = placing.path.name, self._staging.folder, None
         try:
             with opened_file(folder, name) as old, opened_file(staging, placing.staged) as new:
-                identity = file_identity(old)
-                is_ours = _is_known(old, identity, placing.known)
+                is_ours = placing.known is not None and is_known(old, placing.known)
                 relation = relation_of(old, new)
                 if relation == "equal":
                     return _as_it_was(old)
                 if relation == "other" and not is_ours:
                     aside = self._set_aside(folder, placing.path)
             kept = self._staging.new_name()
-            _duplicate(folder, name, staging, kept)
+            duplicate(folder, name, staging, kept)
             self._undoing.callback(self._put_back, placing.path, kept)
         except FileNotFoundError:
             self._undoing.callback(self._take_away, placing.path)
@@ -212,31 +227,25 @@ class Placement:
 
     def _set_aside(self, folder: Folder, path: PurePosixPath) -> Path:
         with self._open_recovery(path.parent.parts) as recovery:
-            _duplicate(folder, path.name, recovery, path.name)
+            duplicate(folder, path.name, recovery, path.name)
             if self._durable:
                 os.fsync(recovery.fd)
             return recovery.host_path / path.name
 
     def _rename(self, staged: str, folder: Folder, name: str) -> None:
-        staging = self._staging.folder
-        try:
-            os.rename(staged, name, src_dir_fd=staging.fd, dst_dir_fd=folder.fd)
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-            # The folder lies on another file system than the home.
-            scratch = f".{name}.{self._staging.folder.host_path.name}.tmp"
-            try:
-                _copy(staging, staged, folder, scratch)
-                os.rename(scratch, name, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
-            except BaseException:
-                with suppress(FileNotFoundError):
-                    os.unlink(scratch, dir_fd=folder.fd)
-                raise
+        move(self._staging.folder, staged, folder, name, self._scratch(name))
+
+    def _scratch(self, name: str) -> str:
+        return f".{name}.{self._staging.folder.host_path.name}.tmp"
 
     def _put_back(self, path: PurePosixPath, kept: str) -> None:
         with self._open_home(path.parent.parts) as folder:
             self._rename(kept, folder, path.name)
+
+    def _take_back(self, path: PurePosixPath) -> None:
+        with self._open_home(path.parent.parts) as folder, self._open_recovery(path.parent.parts) as recovery:
+            if folder.identity(path.name) is None:
+                move(recovery, path.name, folder, path.name, self._scratch(path.name))
 
     def _take_away(self, path: PurePosixPath) -> None:
         with self._open_home(path.parent.parts) as folder, suppress(FileNotFoundError):
@@ -267,23 +276,6 @@ def _make_recent(fd: int) -> None:
     """Give a file a modification time that no later write can give it, see `bundle_memory`."""
     now_ns = time.time_ns()
     os.utime(fd, ns=(now_ns, now_ns - SETTLED_NS))
-
-
-@contextmanager
-def opened_file(folder: Folder, name: str, flags: int = _READ_FLAGS) -> Iterator[int]:
-    """Give the descriptor of a regular file of a folder; no link is followed.
-
-    Raises:
-        OSError: it cannot be opened.
-        WorkspaceError: `not_a_file`.
-    """
-    fd = os.open(name, flags, 0o600, dir_fd=folder.fd)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise WorkspaceError("not_a_file", f"no regular file is at {printable(str(folder.host_path / name))}")
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def extend(fd: int, new: int, keep_bytes: int, host_path: Path, *, before_write: Callable[[int], object]) -> None:
@@ -338,41 +330,3 @@ def changed(host_path: Path) -> SessionError:
         hint="capture again once nothing writes to it",
         facts={"path": printable(str(host_path))},
     )
-
-
-def _is_known(fd: int, identity: tuple[int, ...], known: KnownFile | None) -> bool:
-    if known is None:
-        return False
-    if identity == known.identity:
-        return True
-    if os.fstat(fd).st_size != known.size:
-        return False
-    sha256, at = hashlib.sha256(), 0
-    while part := os.pread(fd, CHUNK_BYTES, at):
-        sha256.update(part)
-        at += len(part)
-    return sha256.digest() == known.sha256
-
-
-def _duplicate(folder: Folder, name: str, target: Folder, target_name: str) -> None:
-    """Give a file a second name in another folder, or make a copy there."""
-    try:
-        os.link(name, target_name, src_dir_fd=folder.fd, dst_dir_fd=target.fd, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in _NO_LINK:
-            raise
-        _copy(folder, name, target, target_name)
-
-
-def _copy(folder: Folder, name: str, target: Folder, target_name: str) -> None:
-    with opened_file(folder, name) as source:
-        fd = os.open(target_name, _NEW_FLAGS, 0o600, dir_fd=target.fd)
-        try:
-            status = os.fstat(source)
-            output = Output(fd, target.host_path / target_name)
-            output.copy(source, 0, status.st_size)
-            output.flush()
-            os.utime(fd, ns=(status.st_atime_ns, status.st_mtime_ns))
-            os.fsync(fd)
-        finally:
-            os.close(fd)

@@ -157,7 +157,8 @@ class TranscriptConversations:
 
         The record is returned only after everything that arrived matches its digest and is in place. What only grew is
         not sent again. When the host's files have that content already they are left untouched. A host file that held
-        something else is set aside, never lost. On failure or cancel the host's files are as before, and nothing in the
+        something else is set aside, never lost, and so is what an earlier capture left where the sandbox's CLI has
+        moved or compressed a transcript since. On failure or cancel the host's files are as before, and nothing in the
         sandbox changes in any case.
 
         Raises:
@@ -165,8 +166,8 @@ class TranscriptConversations:
                 `missing_required`, `unsafe_name`, `root_symlink`, `symlink`, `corrupt`; `protocol`, `incomplete`,
                 `digest_mismatch`: the daemon broke its word.
             ConfigurationError: `invalid_id`, `invalid_argument`.
-            ConflictError: `other_bucket`: this host has the conversation, or one that it needs, elsewhere, and its CLI
-                might take that one.
+            ConflictError: `other_bucket`: this host has the conversation, or one that it needs, elsewhere, not as an
+                earlier capture left it, and its CLI might take that one.
             LimitError: `max_bytes`, `max_files`, `max_depth`, `disk_full`, `read_only`.
             WorkspaceError: `unsafe_path`: a link below the home; `access`.
             UnavailableError: the daemon went away; safe to repeat.

@@ -19,7 +19,8 @@ from host_client.sandbox.task import in_thread, opened_in_thread
 from host_client.session.bundle_memory import SETTLED_NS
 from host_client.session.failure import host_failures
 from host_client.session.folder import Folder
-from host_client.session.transcript_placement import Placement, opened_file, relation_of
+from host_client.session.placed_file import opened_file
+from host_client.session.transcript_placement import Placement, relation_of
 from host_client.session.transcript_state import SavedConversation, SavedScan, load, save
 from host_client.session.transcript_writer import Staging
 from host_client.stores.bundle import STEPS
@@ -29,7 +30,7 @@ from host_client.stores.transcript_home import HostHome
 from host_client.stores.transcript_kept import Found, described
 from host_client.stores.transcript_order import full_capture
 from host_client.stores.transcript_place import sandbox_place, transcripts
-from host_client.stores.transcript_record import PlacedFiles, Told
+from host_client.stores.transcript_record import OldFormAside, PlacedFiles, Told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from host_client.stores.context import ConversationContext
     from host_client.stores.contract import ConversationRecord
     from host_client.stores.layout import SandboxPlace, TranscriptLayout
+    from host_client.stores.transcript_copy import OldForm
     from host_client.stores.transcript_files import Version
     from host_client.stores.transcript_member import Members
     from host_client.stores.transcript_order import Fetched
@@ -96,14 +98,14 @@ async def captured(layout: TranscriptLayout, conversation_id: str, context: Conv
         opened_in_thread(Staging, home_folder) as staging,
     ):
         saved = await in_thread(load, states, conversation_id)
-        gathering = Gathering(route, staging, saved, saved)
+        gathering = Gathering(route, staging, states, saved, saved)
         try:
             await gathering.run()
         except NoTailError as error:
             notice = full_capture(printable(str(found.main)), str(error))
-            gathering = Gathering(route, staging, None, saved, [notice])
+            gathering = Gathering(route, staging, states, None, saved, [notice])
             await gathering.run()
-        placed = await in_thread(_place, gathering, states)
+        placed = await in_thread(_place, gathering)
         record = await told.of(gathering, placed)
         return Captured(record, route, placed.saved, gathering.members, gathering.versions)
 
@@ -155,9 +157,9 @@ def _is_here(host_path: Path, original: PurePosixPath) -> bool:
         return False
 
 
-def _place(gathering: Gathering, states: Folder) -> PlacedFiles:
+def _place(gathering: Gathering) -> PlacedFiles:
     """Give the files their names, the main transcript last but for shared lines, and keep the state; blocks."""
-    route, fetched = gathering.route, gathering.fetched
+    route, states, fetched = gathering.route, gathering.states, gathering.fetched
     home, context = route.home, route.context
     aside = (*_RECOVERY_STEPS, route.layout.format, f"{route.conversation_id}-{uuid.uuid4()}")
 
@@ -173,13 +175,26 @@ def _place(gathering: Gathering, states: Folder) -> PlacedFiles:
     ):
         looked_ns = time.time_ns()
         items = [(path, fetched[path]) for path in (one.path for one in gathering.members.all) if path in fetched]
-        items = [(path, item) for path, item in items if not _went_on(gathering, item)]
-        placed = {path: placement.place(item.placing) for path, item in items if item.placing}
+        placed: dict[PurePosixPath, Placed] = {}
+        old_forms: list[OldFormAside] = []
+        for path, item in items:
+            # Each one just before the new one: at no moment are there two, and only briefly there is none.
+            old_forms += _set_aside(placement, gathering.copies.old_forms.get(item.place, ()), item.place)
+            if item.placing and not _went_on(gathering, item):
+                placed[path] = placement.place(item.placing)
         are_added = [placement.add_lines(item.place, item.lines) for _, item in items if not item.placing]
         saved = _state(gathering, {path: _believable(one, looked_ns) for path, one in placed.items()})
         save_state(states, route, saved)
         placement.keep()
-    return PlacedFiles(placed, any(are_added) or any(one.is_changed for one in placed.values()), saved)
+    is_changed = any(are_added) or bool(old_forms) or any(one.is_changed for one in placed.values())
+    return PlacedFiles(placed, old_forms, is_changed, saved)
+
+
+def _set_aside(placement: Placement, old_forms: Sequence[OldForm], place: PurePosixPath) -> Iterator[OldFormAside]:
+    for old in old_forms:
+        set_aside = placement.set_aside(old.path, old.known)
+        if set_aside is not None:
+            yield OldFormAside(old.path, place, set_aside)
 
 
 def save_state(states: Folder, route: Route, saved: SavedConversation) -> None:

@@ -17,7 +17,7 @@ from host_client.session.line_block import LineBlocks
 from host_client.session.origin import find_origin
 from host_client.stores.contract import Notice
 from host_client.stores.layout import Conversation, Reference, Related
-from host_client.stores.transcript_copy import conversation_places, host_copies
+from host_client.stores.transcript_copy import HostCopies, conversation_places, host_copies
 from host_client.stores.transcript_fetch import Fetcher, NoTailError
 from host_client.stores.transcript_files import SandboxFiles, versions
 from host_client.stores.transcript_home import HostFiles
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import PurePath
 
+    from host_client.session.folder import Folder
     from host_client.session.transcript_state import SavedConversation, SavedFile
     from host_client.session.transcript_writer import Staging
     from host_client.stores.context import ConversationContext
@@ -84,23 +85,27 @@ class Gathering:
     Attributes:
         route: From where to where.
         staging: The folder.
+        states: What captures left of the format's conversations.
         saved: What the last capture left, if it can be gone on with.
         known: The same, also where it is only to tell whose the host's files are.
         origin: The working directory that the main transcript was recorded in; None: it names none.
         members: The files.
         places: Where each goes on the host.
+        copies: What the host has of the same conversations elsewhere.
         fetched: What was fetched; a file that may fail and did is not among it.
         notices: What should be known.
     """
 
     route: Route
     staging: Staging
+    states: Folder
     saved: SavedConversation | None
     known: SavedConversation | None
     notices: list[Notice] = field(default_factory=list)
     origin: str | None = None
     members: Members = field(init=False)
     places: Mapping[PurePosixPath, PurePosixPath] = field(init=False)
+    copies: HostCopies = field(default_factory=HostCopies)
     fetched: dict[PurePosixPath, Fetched] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -125,7 +130,8 @@ class Gathering:
 
         Raises:
             NoTailError: what the last capture left cannot be gone on with.
-            ConflictError: `other_bucket`: this host has a conversation elsewhere, and its CLI might take that one.
+            ConflictError: `other_bucket`: this host has a conversation elsewhere that no capture left there, and its
+                CLI might take that one.
             SessionError: `empty`, `redaction_unsupported`, `corrupt`, and those of `Fetcher.fetch`.
             OutpostError: others of `Fetcher.fetch` and of the layout.
         """
@@ -140,7 +146,8 @@ class Gathering:
             route.context.redaction.check_names(str(member.path) for member in self.members.all)
         self.places = self.members.places(route.host_main)
         wanted = conversation_places(route.layout, self.members, self.places)
-        self.notices += await in_thread(host_copies, route.layout, HostFiles(route.home), wanted)
+        self.copies = await in_thread(host_copies, route.layout, HostFiles(route.home), wanted, self.states)
+        self.notices += self.copies.notices
         counted = (member.path for member in self.members.related if member.kind != "lines")
         sizes = (self._files.sizes.get(path, 0) for path in counted)
         self.tally.expect(files_count=len(self.members.all), bytes_count=sum(sizes))

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from host_client.errors import Offender, SessionError, printable
-from host_client.session.transcript_placement import KnownFile, Placing
+from host_client.session.placed_file import KnownFile
+from host_client.session.transcript_placement import Placing
 from host_client.stores.contract import Notice
 from host_client.stores.transcript_reference import new_digits
 from sandbox_api.manifest import Entry

@@ -19,7 +19,7 @@ from host_client.stores.transcript_order import redactions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import PurePosixPath
+    from pathlib import Path, PurePosixPath
 
     from host_client.sandbox.transcript import Holder
     from host_client.session.transcript_placement import Placed
@@ -29,13 +29,31 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class OldFormAside:
+    """A file that a capture left at one place, below the home, and that was set aside for the new one at another."""
+
+    path: PurePosixPath
+    place: PurePosixPath
+    set_aside: Path
+
+    @property
+    def notice(self) -> Notice:
+        """What is told of it."""
+        message = f"the host's {_shown(self.path)} gave way to {_shown(self.place)} and was set aside"
+        return Notice("replaced_on_host", message, printable(str(self.set_aside)))
+
+
+@dataclass(frozen=True, slots=True)
 class PlacedFiles:
     """What came of the placing: each file by its path in the sandbox, whether anything was changed, and the state.
+
+    What captures left elsewhere and had to give way is told by `old_forms`.
 
     Other conversations that went on at the host were left alone; they are no part of `files`.
     """
 
     files: Mapping[PurePosixPath, Placed]
+    old_forms: Sequence[OldFormAside]
     is_changed: bool
     saved: SavedConversation
 
@@ -81,6 +99,7 @@ class Told:
             if one.set_aside is not None:
                 message = f"the host's {printable(str(gathering.places[path]))} held something else and was set aside"
                 notices.append(Notice("replaced_on_host", message, printable(str(one.set_aside))))
+        notices += [one.notice for one in placed.old_forms]
         record = self._record(
             kept, notices, [LeftOut(_shown(item.path), item.why) for item in gathering.members.skipped]
         )

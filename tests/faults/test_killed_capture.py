@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from host_client.session.folder import Folder
+from host_client.session.placed_file import KnownFile
 from host_client.session.transcript_placement import Placement, Placing
 from host_client.session.transcript_state import SavedConversation, SavedFile, SavedScan, load, save
 from host_client.session.transcript_writer import Staging
@@ -101,3 +102,44 @@ def test_kill_at_every_step_of_placing(tmp_path: Path, way: str) -> None:
         assert left == {str(MAIN): OLD + TAIL, str(CHILD): b"child\n", INDEX.name: LINE}
         step += 1
     assert step > 30
+
+
+OLD_FORM = PurePosixPath("archived/S1.jsonl")
+
+
+def place_moved(home: Path) -> None:
+    """Place what a capture has fetched of a transcript that was moved in the sandbox, as far as it is not done."""
+    known = KnownFile(len(OLD), hashlib.sha256(OLD).digest(), ())
+    with Folder.open(home, (), create=False) as folder, Staging(folder) as staging:
+        file = staging.new()
+        file.write(OLD + TAIL)
+        file.finish(durable=True)
+        with Placement(
+            lambda steps: Folder.open(home / "cli", steps, create=True),
+            lambda steps: Folder.open(home, ("aside", *steps), create=True),
+            staging,
+            durable=True,
+        ) as placement:
+            placement.set_aside(OLD_FORM, known)
+            placement.place(Placing(MAIN, file.name))
+            save(folder, "S1", state(OLD + TAIL), durable=True)
+            placement.keep()
+
+
+def test_kill_while_an_old_form_gives_way(tmp_path: Path) -> None:
+    """Whenever it is killed, there is one copy at most, and the old one is there or set aside; the next one ends it."""
+    home, step, was_killed, seen = tmp_path / "home", 0, True, set()
+    while was_killed:
+        shutil.rmtree(home, ignore_errors=True)
+        (home / "cli/archived").mkdir(parents=True)
+        (home / "cli" / OLD_FORM).write_bytes(OLD)
+        was_killed = killed_at(step, lambda: place_moved(home), lambda _: None)
+        copies, aside = files_below(home / "cli"), files_below(home / "aside")
+        seen.add(tuple(copies))
+        assert copies in ({str(OLD_FORM): OLD}, {}, {str(MAIN): OLD + TAIL})
+        assert {**copies, **aside}.get(str(OLD_FORM)) == OLD
+        place_moved(home)
+        assert files_below(home / "cli") == {str(MAIN): OLD + TAIL}
+        assert files_below(home / "aside") == {str(OLD_FORM): OLD}
+        step += 1
+    assert seen == {(str(OLD_FORM),), (), (str(MAIN),)}

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from host_client.errors import SessionError, WorkspaceError
-from host_client.session import transcript_placement
+from host_client.session import placed_file
 from host_client.session.bundle_memory import SETTLED_NS, file_identity
 from host_client.session.folder import Folder
-from host_client.session.transcript_placement import KnownFile, Placement, Placing, opened_file
+from host_client.session.placed_file import KnownFile, opened_file
+from host_client.session.transcript_placement import Placement, Placing
 from host_client.session.transcript_writer import Staging
 from support.conversation import files_below
 from support.special import make_special
@@ -134,14 +135,64 @@ def test_set_aside_where_no_second_name_can_be_given(host: Host, monkeypatch: py
     """Where a file system has no hard links, or it is another one, a copy is kept instead."""
 
     def refuse(*_: object, **__: object) -> None:
-        raise OSError(transcript_placement.errno.EXDEV, "another file system")
+        raise OSError(placed_file.errno.EXDEV, "another file system")
 
     host.write(b"other\n")
-    monkeypatch.setattr(transcript_placement.os, "link", refuse)
+    monkeypatch.setattr(placed_file.os, "link", refuse)
     with host.placement() as placement:
         placement.place(Placing(PATH, host.staged(b"one\n")))
         assert files_below(host.aside) == {str(PATH): b"other\n"}
     assert host.files() == {str(PATH): b"other\n"}
+
+
+@pytest.mark.parametrize("is_far", [False, True])
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_old_form_gives_way_to_the_new_one(
+    host: Host, monkeypatch: pytest.MonkeyPatch, *, is_kept: bool, is_far: bool
+) -> None:
+    """What a capture left goes elsewhere before the new file comes, and back when that fails; to other disks, too."""
+    known, new = host.write(b"one\n"), PurePosixPath("archived/S1.jsonl")
+    real = os.rename
+
+    def rename(*names: str, src_dir_fd: int, dst_dir_fd: int) -> None:
+        if is_far and names == (PATH.name, PATH.name):
+            raise OSError(placed_file.errno.EXDEV, "another file system")
+        real(*names, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    monkeypatch.setattr(placed_file.os, "rename", rename)
+    with host.placement() as placement:
+        assert placement.set_aside(PATH, known) == host.aside / PATH
+        assert host.files() == {}
+        placement.place(Placing(new, host.staged(b"one\n")))
+        assert files_below(host.aside) == {str(PATH): b"one\n"}
+        if is_kept:
+            placement.keep()
+    assert host.files() == ({str(new): b"one\n"} if is_kept else {str(PATH): b"one\n"})
+    assert files_below(host.aside) == ({str(PATH): b"one\n"} if is_kept else {})
+
+
+def test_old_form_that_is_gone_or_went_on(host: Host) -> None:
+    """In the very last moment, too: what is not what a capture left stays, and what is gone is no failure."""
+    known = host.write(b"one\n")
+    host.write(b"one\nuser\n")
+    with host.placement() as placement:
+        with pytest.raises(SessionError) as caught:
+            placement.set_aside(PATH, known)
+        assert caught.value.reason == "changed"
+        assert host.files() == {str(PATH): b"one\nuser\n"}
+        host.path.unlink()
+        assert placement.set_aside(PATH, known) is None
+    assert files_below(host.aside) == {}
+
+
+def test_old_form_does_not_come_back_over_another_file(host: Host) -> None:
+    """Where somebody wrote a file in its place meanwhile, that stays, and the old form is still set aside."""
+    known = host.write(b"one\n")
+    with host.placement() as placement:
+        placement.set_aside(PATH, known)
+        host.write(b"user\n")
+    assert host.files() == {str(PATH): b"user\n"}
+    assert files_below(host.aside) == {str(PATH): b"one\n"}
 
 
 @pytest.mark.parametrize("left", [b"", b"tw", b"two\nthr"])
