@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-from typing import TYPE_CHECKING
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from host_client.agents.codex import LAYOUT as CODEX
 from host_client.errors import ConflictError, LimitError
+from host_client.sandbox.follow import FollowBeat, FollowMark
+from host_client.sandbox.transcript import Transcripts
 from host_client.session.compression import compressed, decompressed
+from host_client.session.transcript_placement import Placement
 from host_client.stores import transcript_capture
 from support.capture_scene import Scene, reasons, scene
 from support.conversation import files_below
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import AsyncGenerator
+    from pathlib import Path, PurePosixPath
 
+    from host_client.sandbox.follow import FollowPart
+    from host_client.session.transcript_placement import Placed, Placing
     from host_client.stores.contract import ConversationRecord
 
 pytestmark = pytest.mark.anyio
@@ -47,6 +55,12 @@ def fill(it: Scene) -> None:
     (it.sandbox_home / rollout(MAIN)).write_bytes(told(MAIN, history_base=base))
     (it.sandbox_home / rollout(CHILD)).write_bytes(told(CHILD, session_id=MAIN))
     (it.sandbox_home / rollout(PARENT)).write_bytes(told(PARENT))
+
+
+def append(it: Scene, path: str) -> None:
+    """Let the CLI write a line."""
+    with (it.sandbox_home / path).open("ab") as file:
+        file.write(LINE)
 
 
 def move(home: Path, old: str, new: str) -> None:
@@ -158,8 +172,7 @@ async def test_what_the_capture_of_a_parent_left_is_known(tmp_path: Path) -> Non
     async with scene(tmp_path, CODEX) as it:
         fill(it)
         await capture(it)
-        with (it.sandbox_home / rollout(PARENT)).open("ab") as file:
-            file.write(LINE)
+        append(it, rollout(PARENT))
         await capture(it, PARENT)
         move(it.sandbox_home, rollout(PARENT), rollout(PARENT, ARCHIVED))
         record = await capture(it)
@@ -207,3 +220,62 @@ async def test_form_whose_successor_cannot_be_captured_stays(tmp_path: Path) -> 
         assert copies(it, CHILD) == [rollout(CHILD)]
         assert (it.home / rollout(CHILD)).read_bytes() == before
         assert set_aside(it) == {}
+
+
+async def test_capture_after_one_that_was_killed_between_the_two_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the old form set aside and no new one yet, the next capture brings it, and has nothing to refuse."""
+    async with scene(tmp_path, CODEX) as it:
+        fill(it)
+        await capture(it)
+        before = (it.home / rollout(MAIN)).read_bytes()
+        move(it.sandbox_home, rollout(MAIN), rollout(MAIN, ARCHIVED))
+        real = Placement.place
+
+        def place(self: Placement, placing: Placing) -> Placed:
+            if placing.path.name in rollout(MAIN):
+                raise LimitError("disk_full", "as if it were killed")
+            return real(self, placing)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Placement, "place", place)
+            patch.setattr(Placement, "__exit__", lambda *_: None)  # who is killed undoes nothing
+            with pytest.raises(LimitError):
+                await it.store.capture(MAIN, it.context)
+        assert copies(it, MAIN) == []
+        assert set_aside(it) == {rollout(MAIN).removeprefix(".codex/"): before}
+        assert reasons(await capture(it)) == ["full_capture"]
+        assert copies(it, MAIN) == [rollout(MAIN, ARCHIVED)]
+
+
+async def test_follow_goes_on_with_a_thread_that_was_archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a follow has added since the last capture is ours, too: the copy moves, and lines come to the new one."""
+    real = Transcripts.follow
+
+    async def follow(self: Transcripts, home: PurePosixPath, **options: Any) -> AsyncGenerator[FollowPart, None]:
+        async for part in real(self, home, **options):
+            yield part
+            if isinstance(part, FollowMark):
+                yield FollowBeat()  # as after a while of silence: it is looked whether the transcript is still there
+
+    monkeypatch.setattr(Transcripts, "follow", follow)
+    old, new, child = rollout(MAIN), rollout(MAIN, ARCHIVED), rollout(CHILD)
+    async with scene(tmp_path, CODEX) as it:
+        fill(it)
+        (it.sandbox_home / new).parent.mkdir()
+        async with asyncio.timeout(60), aclosing(it.store.follow(MAIN, it.context, interval_seconds=0.02)) as updates:
+            await anext(updates)
+            append(it, old)
+            assert (await anext(updates)).lines_count == 1
+            (it.sandbox_home / old).rename(it.sandbox_home / new)
+            append(it, child)
+            while (record := (await anext(updates)).record) is None:
+                pass
+            assert reasons(record) == ["full_capture", "replaced_on_host"]
+            assert copies(it, MAIN) == [new]
+            assert content(it, MAIN).endswith(LINE)
+            append(it, new)
+            while (await anext(updates)).path != it.home / new:
+                pass
+        assert (await capture(it)).unchanged
