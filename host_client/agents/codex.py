@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from host_client.errors import SessionError, printable
+from host_client.errors import LimitError, SessionError, printable
 from host_client.session.line_header import read_headers
 from host_client.stores.layout import Reference, Related, Skipped, TranscriptFunctions
 from host_client.stores.profile import BundleRoot
 from sandbox_api.errors import Offender
+from sandbox_api.limits import MAX_FILES_COUNT
 from sandbox_api.lock import LockSign
 
 if TYPE_CHECKING:
@@ -81,8 +82,15 @@ class _Relatives:
     related: dict[PurePosixPath, Related] = field(default_factory=dict)
 
     async def add(self, path: PurePosixPath, *, is_required: bool) -> None:
-        """Take a rollout up, and all that it was forked from."""
+        """Take a rollout up, and all that it was forked from.
+
+        Raises:
+            SessionError: `missing_required`, `ambiguous`.
+            LimitError: `max_files`: the threads do not come to an end.
+        """
         while path not in self.related:
+            if len(self.related) >= MAX_FILES_COUNT:
+                raise LimitError("max_files", f"{self.wanted_id} needs more than {MAX_FILES_COUNT} rollouts")
             self.related[path] = Related(path, "transcript", required=is_required)
             base = _payload(await self.files.first_line(path)).get("history_base")
             thread_id = base.get("thread_id") if isinstance(base, dict) else None
@@ -164,9 +172,11 @@ async def _family(files: ConversationFiles, session_id: str) -> list[PurePosixPa
 
 def _reference(first_line: bytes, path: PurePosixPath, related: Sequence[PurePosixPath]) -> Reference | None:  # noqa: ARG001
     base = _payload(first_line).get("history_base")
-    if not isinstance(base, dict) or type(offset := base.get("end_byte_offset")) is not int:
+    if not isinstance(base, dict) or type(offset := base.get("end_byte_offset")) is not int or offset < 0:
         return None
-    others = [other for other in related if conversation_id(other) == base.get("thread_id")]
+    thread_id = base.get("thread_id")
+    names = (f"-{thread_id}.jsonl", f"-{thread_id}.jsonl.zst")  # a quick look: there may be very many
+    others = [other for other in related if str(other).endswith(names) and conversation_id(other) == thread_id]
     if len(others) != 1:
         return None
     for matched in _OFFSET.finditer(first_line):

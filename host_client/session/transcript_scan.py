@@ -116,9 +116,11 @@ class TranscriptScan:
             values = self._values[key]
             # Most blocks have none: to look for the name alone, by SIMD, takes a tenth of the time.
             if len(values) < MAX_VALUES_COUNT and stringzilla.find(block, self._names[key]) >= 0:
-                values.update(pattern.findall(block))
-                while len(values) > MAX_VALUES_COUNT:
-                    values.pop()
+                # One by one: of a very long line all of them would take several times its memory.
+                for found in pattern.finditer(block):
+                    values.add(found[1])
+                    if len(values) >= MAX_VALUES_COUNT:
+                        break
 
 
 def _lines(block: bytes | bytearray) -> Iterator[bytes]:

@@ -51,6 +51,7 @@ class TranscriptStream:
         cuts: Offsets into the unpacked input whose places in the output are asked for; the relocator must know the
             origin then, so that it holds no line back.
         is_compressed: Whether input and output are Zstandard frames.
+        check: Told how much input there was so far, unpacked, and may refuse it: a few bytes may stand for very many.
         start: Offset of the input that what is fed begins at, and its place in the output.
 
     Attributes:
@@ -69,6 +70,7 @@ class TranscriptStream:
         digits: Digits | None = None,
         cuts: Iterable[int] = (),
         is_compressed: bool = False,
+        check: Callable[[int], object] | None = None,
         start: tuple[int, int] = (0, 0),
     ) -> None:
         self.cut_positions: dict[int, int] = {}
@@ -84,6 +86,8 @@ class TranscriptStream:
         self._open_bytes = 0  # of a line whose end the steps have not been given
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
+        self._check = check
+        self._taken_bytes = 0
         self._decompressor = Decompressor() if is_compressed else None
         self._compressor = compressor() if is_compressed else None
 
@@ -133,6 +137,9 @@ class TranscriptStream:
         return dropped_bytes
 
     def _take(self, data: bytes) -> None:
+        self._taken_bytes += len(data)
+        if self._check is not None:
+            self._check(self._taken_bytes)
         end = data.rfind(b"\n") + 1
         if end:
             while self._waiting:

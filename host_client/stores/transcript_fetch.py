@@ -10,7 +10,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from host_client.errors import SessionError, WorkspaceError, printable
+from host_client.errors import LimitError, SessionError, WorkspaceError, printable
 from host_client.sandbox.task import in_thread, opened_in_thread, task_group
 from host_client.session.compression import is_compressed
 from host_client.session.failure import named_failures
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from host_client.stores.transcript_home import HostHome
     from host_client.stores.transcript_order import Order
     from host_client.stores.transcript_tally import Tally
+
+
+_MAX_LINES_BYTES = 16 << 20
+"""Most of a shared file that belongs to one conversation: it is held in memory, and written at once."""
 
 
 class NoTailError(Exception):
@@ -141,6 +145,7 @@ class Fetcher:
             digits=order.digits,
             cuts=order.cuts,
             is_compressed=packed,
+            check=self._tally.check,
         )
         try:
             # The steps take more time than the receipt: they run beside it, some pieces behind.
@@ -296,11 +301,17 @@ class Fetcher:
 
     async def _lines(self, order: Order) -> Fetched:
         """Fetch the lines of a shared file that belong to the conversation."""
-        member, blocks, lines = order.member, LineBlocks(), list[bytes]()
+        member, blocks, lines, lines_bytes = order.member, LineBlocks(), list[bytes](), 0
 
         def select(data: bytes | bytearray) -> None:
-            lines.extend(selected_lines((bytes(data),), member.key, member.values))
-            self._tally.check(sum(map(len, lines)))
+            nonlocal lines_bytes
+            for line in selected_lines((bytes(data),), member.key, member.values):
+                lines.append(line)
+                lines_bytes += len(line)
+            self._tally.check(lines_bytes)
+            if lines_bytes > _MAX_LINES_BYTES:
+                problem = f"more than {_MAX_LINES_BYTES >> 20} MiB of its lines belong to the conversation"
+                raise LimitError("max_bytes", f"{printable(str(member.path))}: {problem}")
 
         def take(data: bytes) -> None:
             for block in blocks.feed(data):

@@ -28,7 +28,7 @@ from host_client.stores.transcript_reference import NOWHERE, circular, read_refe
 from host_client.stores.transcript_tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import PurePath
 
     from host_client.session.folder import Folder
@@ -159,8 +159,7 @@ class Gathering:
             self.origin = knows.origin if knows else await self._find_origin()
         elif route.main not in self.fetched or route.main in bound:
             await self._fetch(own)
-        for path in sorted(bound):
-            await self._fetch_bound(path, ())
+        await self._fetch_bound(bound)
         await self._fetch_others([member for member in self.members.related if member.path not in bound])
         if failure := refused(list(self.fetched.values())):
             raise failure
@@ -276,23 +275,32 @@ class Gathering:
             for _ in range(_MAX_CONCURRENT_COUNT):
                 group.create_task(work())
 
-    async def _fetch_bound(self, path: PurePosixPath, before: tuple[PurePosixPath, ...]) -> None:
-        """Fetch a transcript, first the one that it refers to: only then it is known what number belongs there."""
-        if path in before:
-            raise circular(path)
-        if path in self._references:
-            await self._fetch_bound(self._references[path].path, (*before, path))
-        if path not in self.fetched:
-            await self._fetch_companion(next(member for member in self.members.all if member.path == path))
+    async def _fetch_bound(self, bound: Collection[PurePosixPath]) -> None:
+        """Fetch transcripts, each behind the one that it refers to: only then it is known what number belongs there."""
+        named = {member.path: member for member in self.members.all}
+        tried = set(self.fetched)
+        for start in sorted(bound):
+            chain: dict[PurePosixPath, None] = {}  # as long as a sandbox likes: no recursion
+            path: PurePosixPath | None = start
+            while path is not None and path not in tried:
+                if path in chain:
+                    raise circular(path)
+                chain[path] = None
+                reference = self._references.get(path)
+                path = None if reference is None else reference.path
+            for one in reversed(chain):
+                await self._fetch_companion(named[one])
+                tried.add(one)
 
     async def _read_references(self) -> Mapping[PurePosixPath, Reference]:
         """Ask the layout which transcripts refer to others."""
         found: dict[PurePosixPath, Reference] = {}
-        waiting = iter(self.members.transcripts)
+        transcripts = self.members.transcripts
+        waiting = iter(transcripts)
 
         async def work() -> None:
             for path in waiting:
-                reference = await self._read_reference(path)
+                reference = await self._read_reference(path, transcripts)
                 if reference is not None:
                     found[path] = reference
 
@@ -301,26 +309,29 @@ class Gathering:
                 group.create_task(work())
         return found
 
-    async def _read_reference(self, path: PurePosixPath) -> Reference | None:
+    async def _read_reference(self, path: PurePosixPath, transcripts: Sequence[PurePosixPath]) -> Reference | None:
         saved = self._saved_file(path)
         if saved is not None:
             # The daemon compares the first line with the rest of what was taken: it need not be sent again.
             told = saved.reference and Reference(PurePosixPath(saved.reference[0]), saved.reference[1], (0, 0))
             # Where the other one was moved meanwhile, the fetcher sees that this is not what was saved.
-            return told if told and told.path in self.members.transcripts else None
+            return told if told and told.path in transcripts else None
         try:
             first_line = await self._files.first_line(path)
         except (SessionError, WorkspaceError):
             return None  # fetching it will fail in the same way, and is told then
-        return read_reference(self.route.layout, first_line, path, self.members.transcripts)
+        return read_reference(self.route.layout, first_line, path, transcripts)
 
     async def _find_origin(self) -> str | None:
         """Read the main transcript up to the line that names a working directory."""
-        main, blocks = self.route.main, LineBlocks()
+        main, blocks, looked_bytes = self.route.main, LineBlocks(), 0
         unpack = Decompressor().feed if is_compressed(main) else lambda data: iter((data,))
 
         def look(data: bytes) -> None:
+            nonlocal looked_bytes
             for piece in unpack(data):
+                looked_bytes += len(piece)
+                self.tally.check(looked_bytes)
                 for block in blocks.feed(piece):
                     if (origin := find_origin(block)) is not None:
                         raise _OriginFoundError(origin)

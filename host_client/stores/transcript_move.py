@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import PurePosixPath
 
     from host_client.session.transcript_stream import Digits
-    from host_client.stores.layout import TranscriptLayout
+    from host_client.stores.layout import Reference, TranscriptLayout
 
 
 @dataclass(slots=True)
@@ -67,7 +67,6 @@ class Move:
         self._destination = destination
         self._origin = NOWHERE if origin in (None, destination) else origin
         self._positions: dict[tuple[PurePosixPath, int], int] = {}
-        self._pending: list[PurePosixPath] = []
 
     def pieces(self, path: PurePosixPath, raw: Iterable[bytes]) -> Iterator[bytes]:
         """Yield a transcript as it belongs at the destination, in pieces.
@@ -104,26 +103,43 @@ class Move:
 
     def _head(self, path: PurePosixPath, content: Iterator[bytes]) -> tuple[bytes, Digits | None]:
         """Take what has the first line; return it as it must be, and what became of its number, None: nothing."""
+        head, reference = self._start(path, content)
+        if reference is None:
+            return head, None
+        digits = new_digits(reference, self._position(reference.path, reference.offset))
+        return head if digits is None else digits.put(head), digits
+
+    def _start(self, path: PurePosixPath, content: Iterator[bytes]) -> tuple[bytes, Reference | None]:
+        """Take what has the first line; return it, and what that refers to."""
         head = bytearray()
         for piece in content:
             head += piece
             if b"\n" in piece or len(head) >= FIRST_LINE_BYTES:
                 break
         first_line = bytes(head[:FIRST_LINE_BYTES].partition(b"\n")[0])
-        reference = read_reference(self._layout, first_line, path, self._transcripts)
-        if reference is None:
-            return bytes(head), None
-        digits = new_digits(reference, self._position(reference.path, reference.offset))
-        return bytes(head) if digits is None else digits.put(bytes(head)), digits
+        return bytes(head), read_reference(self._layout, first_line, path, self._transcripts)
 
     def _position(self, path: PurePosixPath, offset: int) -> int:
-        """Return where an offset into a transcript lies in what becomes of it."""
-        known = self._positions.get((path, offset))
-        if known is not None:
-            return known
-        if path in self._pending:
-            raise circular(path)
-        self._pending.append(path)
+        """Return where an offset into a transcript lies in what becomes of it.
+
+        What that transcript refers to itself is looked at first, and so on; there may be any number of them.
+        """
+        wanted: dict[PurePosixPath, int] = {}
+        place: tuple[PurePosixPath, int] | None = (path, offset)
+        while place is not None and place not in self._positions:
+            other, wanted_offset = place
+            if other in wanted:
+                raise circular(other)
+            wanted[other] = wanted_offset
+            with closing(self._content(other)) as content:
+                _, reference = self._start(other, content)
+            place = None if reference is None else (reference.path, reference.offset)
+        for one in reversed(wanted):
+            self._positions[one, wanted[one]] = self._measured(one, wanted[one])
+        return self._positions[path, offset]
+
+    def _measured(self, path: PurePosixPath, offset: int) -> int:
+        """Return the same, where the places of all that it refers to are known."""
         with closing(self._content(path)) as content:
             head, digits = self._head(path, content)
             at = offset
@@ -136,11 +152,9 @@ class Move:
                     break
             else:
                 deque(relocator.finish(), 0)
-        self._pending.pop()
         # One that lies behind the end stays as far behind it: the CLI is to see what is wrong.
         behind = at - relocator.read_bytes + relocator.written_bytes
-        position = self._positions[path, offset] = relocator.cut_positions.get(at, behind)
-        return position
+        return relocator.cut_positions.get(at, behind)
 
     def _relocator(self, *cuts: int) -> Relocator:
         return Relocator(self._destination, origin=self._origin, cuts=cuts)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import os
+import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -58,13 +58,13 @@ class LyingHome:
         """Find."""
         request = file_pb2.FindRequest.FromString(await exchange.receive() or b"")
         directory = self.below(request.directory)
+        matches = re.compile(fnmatch.translate(request.pattern)).match
+        below = "" if directory == "." else f"{directory}/"
         for path, content in sorted(self.files.items()):
-            name = PurePosixPath(path)
-            is_below = directory == "." or (name.is_relative_to(directory) and path != directory)
-            if is_below and fnmatch.fnmatchcase(name.name, request.pattern) and request.contains in content[:65536]:
-                told = self.info(
-                    os.fsencode(PurePosixPath(os.fsdecode(self.home)) / path), self.size(path, len(content))
-                )
+            is_named = path.startswith(below) and matches(path.rpartition("/")[2])
+            if is_named and request.contains in content[:65536]:
+                home = self.home.removesuffix(b"/")
+                told = self.info(b"%b/%b" % (home, os.fsencode(path)), self.size(path, len(content)))
                 await exchange.send(file_pb2.FindResponse(file=told))
         for planted in self.planted(directory, request.pattern):
             await exchange.send(file_pb2.FindResponse(file=self.info(planted)))
@@ -79,7 +79,10 @@ class LyingHome:
 
     async def read(self, exchange: Exchange) -> None:
         """Send a file."""
-        request = file_pb2.ReadRequest.FromString(await exchange.receive() or b"")
+        await self.answer_read(exchange, file_pb2.ReadRequest.FromString(await exchange.receive() or b""))
+
+    async def answer_read(self, exchange: Exchange, request: file_pb2.ReadRequest) -> None:
+        """Send a file that was asked for."""
         content = self.files.get(self.below(request.path))
         if content is None:
             await self.refuse(exchange, WorkspaceError("not_found", "there is none"))

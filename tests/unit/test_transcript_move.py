@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -113,6 +114,16 @@ def test_transcripts_that_refer_in_a_circle_are_refused() -> None:
     with pytest.raises(ConfigurationError) as unknown:
         moved({FORK: forked("parent", 1)}, "/new")
     assert unknown.value.reason == "invalid_argument"
+
+
+def test_forks_of_forks_are_moved_in_any_number() -> None:
+    """A sandbox may make more of them than Python calls itself."""
+    names = ["".join(chr(ord("a") + int(digit)) for digit in f"{number:04}") for number in range(1500)]
+    files = {PurePosixPath(f"{names[0]}.jsonl"): lines()}
+    for before, name in pairwise(names):
+        files[PurePosixPath(f"{name}.jsonl")] = forked(before, 5)
+    got = moved(dict(reversed(files.items())), "/new")
+    assert got[PurePosixPath(f"{names[-1]}.jsonl")] == forked(names[-2], 5, "/new")
 
 
 @pytest.mark.parametrize(
