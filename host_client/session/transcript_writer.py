@@ -257,6 +257,8 @@ class WriteBehind:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None and self._failure is None:
+            self._failure = error  # what waits is of no use any more
         self._end()
 
     def write(self, data: bytes) -> None:

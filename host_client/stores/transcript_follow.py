@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from host_client.stores.transcript_files import Version
 
 MAX_BATCH_BYTES = 8 << 20
-"""More that comes at once is left to a capture, which needs no memory for it."""
+"""More that comes at once, of all files together, is left to a capture, which needs no memory for it."""
 
 COMPANIONS_SECONDS = 10.0
 """Least time between two looks at the files that are no transcripts."""
@@ -165,7 +165,7 @@ class _Follower:
         parts = self._context.connected.transcripts.follow(
             home, held=files.held, patterns=files.patterns, interval_seconds=self._interval_seconds
         )
-        arriving: dict[int, _Arriving] = {}
+        arriving = _Arrivals()
         async with aclosing(parts):
             async for part in parts:
                 self._patience.succeed()
@@ -173,16 +173,16 @@ class _Follower:
                     case FollowBegin(number, path, offset):
                         is_growth = self._begins(files, path, offset)
                         if files.size_bytes(path) is not None:
-                            arriving[number] = _Arriving.begin(path, files.growth(path))
+                            arriving.begin(number, path, files.growth(path))
                     case FollowData(number, _, data):
-                        is_growth = number not in arriving or arriving[number].take(data)
-                    case FollowMark(number, _, sha256) if number in arriving and arriving[number].pieces:
-                        update = await self._advance(files, arriving[number], sha256)
+                        is_growth = arriving.take(number, data)
+                    case FollowMark(number, _, sha256) if data := arriving.collect(number):
+                        update = await self._advance(files, arriving.files[number], data, sha256)
                         is_growth = update is not None
                         if update is not None:
                             yield update
                     case FollowMark(number, _, sha256):
-                        is_growth = number not in arriving or arriving[number].is_marked(sha256)
+                        is_growth = number not in arriving.files or arriving.files[number].is_marked(sha256)
                     case _:
                         is_growth = await SandboxFiles(self._context.connected.files, home).exists(
                             self._captured.route.main
@@ -199,9 +199,11 @@ class _Follower:
         self._passed_over.add(path)  # unless the capture that comes now takes it up
         return False
 
-    async def _advance(self, files: FollowedFiles, arriving: _Arriving, sha256: bytes) -> FollowUpdate | None:
+    async def _advance(
+        self, files: FollowedFiles, arriving: _Arriving, data: bytes, sha256: bytes
+    ) -> FollowUpdate | None:
         """Add what came of a file to the host's; None when only a capture can."""
-        growth, data = arriving.growth, arriving.collect()
+        growth = arriving.growth
         if growth is None:
             return None
         self._limits.check(bytes_count=self._kept_bytes + len(data), files_count=0)
@@ -257,30 +259,49 @@ class _Arriving:
     path: PurePosixPath
     growth: TranscriptGrowth | None
     pieces: list[bytes] = field(default_factory=list)
-    bytes_count: int = 0
-
-    @classmethod
-    def begin(cls, path: PurePosixPath, growth: TranscriptGrowth | None) -> _Arriving:
-        """Begin a file."""
-        if growth is not None:
-            growth.begin()
-        return cls(path, growth)
-
-    def take(self, data: bytes) -> bool:
-        """Keep data until its mark; tell whether that could be done."""
-        if self.growth is None:
-            return False
-        self.pieces.append(data)
-        self.bytes_count += len(data)
-        return self.bytes_count <= MAX_BATCH_BYTES
-
-    def collect(self) -> bytes:
-        """Return what came since the last mark, and forget it."""
-        data = b"".join(self.pieces)
-        self.pieces.clear()
-        self.bytes_count = 0
-        return data
 
     def is_marked(self, sha256: bytes) -> bool:
         """Tell whether that is the digest of what came since the beginning, nothing of which is kept here."""
         return self.growth is None or self.growth.is_marked(sha256)
+
+
+class _Arrivals:
+    """The files of one stream, and what of them waits for a mark: bounded, however many begin and are never marked.
+
+    Attributes:
+        files: Each by the number that it has now.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[int, _Arriving] = {}
+        self._numbers: dict[PurePosixPath, int] = {}
+        self._waiting_bytes = 0
+
+    def begin(self, number: int, path: PurePosixPath, growth: TranscriptGrowth | None) -> None:
+        """Begin a file; what came of it under an older number is forgotten."""
+        if path in self._numbers:
+            before = self._numbers[path]
+            self.collect(before)
+            del self.files[before]
+        if growth is not None:
+            growth.begin()
+        self.files[number] = _Arriving(path, growth)
+        self._numbers[path] = number
+
+    def take(self, number: int, data: bytes) -> bool:
+        """Keep data until its mark; tell whether that could be done. What no file needs is passed over."""
+        file = self.files.get(number)
+        if file is None or file.growth is None:
+            return file is None
+        file.pieces.append(data)
+        self._waiting_bytes += len(data)
+        return self._waiting_bytes <= MAX_BATCH_BYTES
+
+    def collect(self, number: int) -> bytes:
+        """Return what came of a file since its last mark, and forget it."""
+        if number not in self.files:
+            return b""
+        data = b"".join(self.files[number].pieces)
+        self.files[number].pieces.clear()
+        self._waiting_bytes -= len(data)
+        return data

@@ -142,6 +142,33 @@ def test_failure_behind_reaches_who_hands_over() -> None:
             behind.finish()
 
 
+def test_what_waits_is_dropped_by_who_gives_up() -> None:
+    """After a failure, or a cancel, only the piece that is being written keeps its caller waiting."""
+    written: list[bytes] = []
+    begun, given_up = threading.Event(), threading.Event()
+
+    def write(data: bytes) -> None:
+        begun.set()
+        given_up.wait()
+        written.append(data)
+
+    class Watched(WriteBehind):
+        def _end(self) -> None:
+            given_up.set()
+            super()._end()
+
+    def give_up() -> None:
+        with Watched(write) as behind:
+            behind.write(b"first")
+            begun.wait()
+            behind.write(b"second")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        give_up()
+    assert written == [b"first"]
+
+
 def test_hashes_are_remembered_by_their_digests() -> None:
     """What follows lines that were hashed before is hashed without them; the oldest are forgotten first."""
     memory = HashMemory(2)
