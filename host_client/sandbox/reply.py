@@ -37,7 +37,8 @@ MAX_NAMED_COUNT = 100
 def sandbox_path(data: bytes, what: str) -> PurePosixPath:
     """Return an absolute path; bytes that are not UTF-8 are kept as surrogate escapes."""
     segments = data.split(b"/")
-    if len(data) > MAX_PATH_BYTES or b"\0" in data or segments[0] or {b".", b".."} & set(segments):
+    is_absolute = data.startswith(b"/") and len(data) <= MAX_PATH_BYTES
+    if not is_absolute or b"\0" in data or {b".", b".."} & set(segments):
         raise SessionError("protocol", f"the daemon's {what} '{printable(data[:200])}' is no absolute path")
     return PurePosixPath(data.decode("utf-8", "surrogateescape"))
 
