@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import pytest
 
 from host_client.agents import codex
+from host_client.stores.layout import Conversation, Related
 from support.hostile_host import (
     HOME,
     ID,
@@ -24,6 +27,8 @@ from support.hostile_host import (
     rollout,
     tree,
 )
+from support.lying_home import LyingHome
+from support.transcript_format import IN_BUCKETS, WITH_SIDECARS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,3 +162,37 @@ async def test_lines_of_others_are_not_taken(host: Host) -> None:
     lies.files["session_index.jsonl"] += b"[" * 100_000 + b"\n" + b'{"id":' + b"9" * 5000 + b"}\n\xff\n"
     assert await capture(host, lies, codex.LAYOUT) == ""
     assert index.read_bytes() == before + json.dumps(told[1]).encode() + b"\n"
+
+
+PLANTED_CHILDREN = [b"../x.jsonl", b".git/x.jsonl", b"\xff.jsonl", b"a\0.jsonl", b"evil.json", b"../../S2.jsonl"]
+
+
+async def test_companion_in_the_place_of_the_transcript_is_refused(host: Host) -> None:
+    """Of a user's own layout: a sandbox cannot have a second file go where the host's main transcript does."""
+    place = PurePosixPath("sessions/repo", f"{ID}.jsonl")
+    host.write(".mycli/settings.json", b"{}")
+
+    async def related(conversation: Conversation) -> list[Related]:
+        return [Related(path) for path in await conversation.files.find(PurePosixPath("sessions/repo"))]
+
+    lies = LyingHome({f"sessions/workspace/{ID}.jsonl": LINE, f"{place}/a": b"evil"}, b"/home/agent/.mycli")
+    layout = replace(
+        IN_BUCKETS, related=related, conversation_id=lambda path: ID if "workspace" in path.parts else None
+    )
+    before = tree(host.root)
+    for path in (f"{place}/a", str(place)):
+        lies.files = {f"sessions/workspace/{ID}.jsonl": LINE, path: b"evil"}
+        assert await capture(host, lies, layout) == "configuration/invalid_argument"
+        assert tree(host.root) == before
+
+
+@pytest.mark.parametrize("case", PLANTED_CHILDREN)
+async def test_children_of_a_users_own_layout_are_checked(host: Host, case: bytes) -> None:
+    """What a daemon finds as transcripts of children is checked for any layout."""
+    home = b"/home/agent"
+    folder = f".mycli/sessions/{ID}/subagents"
+    lies = LyingHome({f".mycli/sessions/{ID}.jsonl": LINE, f"{folder}/a.jsonl": LINE}, home)
+    before = tree(host.root)
+    lies.planted = lambda directory, _: [b"%b/%b/%b" % (home, folder.encode(), case)] if directory == folder else []
+    assert await capture(host, lies, WITH_SIDECARS) in ("session/protocol", "session/unsafe_name")
+    assert tree(host.root) == before
