@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from host_client.session.compression import Decompressor, compressor
 from host_client.session.line_block import check_whole
+from sandbox_api.limits import CHUNK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -100,7 +101,8 @@ class TranscriptStream:
             OutpostError: what redaction, relocation or writing raise.
         """
         for piece in (data,) if self._decompressor is None else self._decompressor.feed(data):
-            self._take(piece)
+            for start in range(0, len(piece), CHUNK_BYTES):  # what is unpacked may be large
+                self._take(piece[start : start + CHUNK_BYTES])
 
     def finish(self, *, whole_lines: bool) -> int:
         """Take note that the input has ended.

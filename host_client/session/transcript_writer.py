@@ -260,6 +260,7 @@ class WriteBehind:
         if error is not None and self._failure is None:
             self._failure = error  # what waits is of no use any more
         self._end()
+        self._failure = None  # it knows this object by its trace: what the steps hold is let go at once
 
     def write(self, data: bytes) -> None:
         """Hand over the next piece; waits while many are not written yet.
