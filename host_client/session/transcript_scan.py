@@ -19,6 +19,9 @@ from host_client.session.origin import find_origin
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+MAX_ASKED_COUNT = 1_000_000
+"""Lines that are asked about before a transcript counts as one without a record: no CLI begins with so many others."""
+
 MAX_VALUES_COUNT = 256
 """Values of one key that are remembered."""
 
@@ -49,6 +52,7 @@ class TranscriptScan:
         self.torn_at: int | None = None
         self.ends_with_newline = False
         self._is_record = is_record
+        self._asked_count = 0
         self._blocks = LineBlocks()
         self._values: dict[str, set[bytes]] = {key: set() for key in keys}
         self._names = {key: json.dumps(key).encode() for key in keys}
@@ -110,8 +114,8 @@ class TranscriptScan:
     def _look(self, block: bytes | bytearray) -> None:
         if self.origin is None:
             self.origin = find_origin(block)
-        if self._is_record is not None and not self.has_record:
-            self.has_record = any(map(self._is_record, _lines(block)))
+        if self._is_record is not None and not self.has_record and self._asked_count < MAX_ASKED_COUNT:
+            self.has_record = any(map(self._is_record, self._counted(_lines(block))))
         for key, pattern in self._patterns.items():
             values = self._values[key]
             # Most blocks have none: to look for the name alone, by SIMD, takes a tenth of the time.
@@ -121,6 +125,11 @@ class TranscriptScan:
                     values.add(found[1])
                     if len(values) >= MAX_VALUES_COUNT:
                         break
+
+    def _counted(self, lines: Iterator[bytes]) -> Iterator[bytes]:
+        for line in lines:
+            self._asked_count += 1
+            yield line
 
 
 def _lines(block: bytes | bytearray) -> Iterator[bytes]:

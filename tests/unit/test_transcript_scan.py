@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import tracemalloc
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from host_client.agents.claude import LAYOUT
+from host_client.session import transcript_scan
 from host_client.session.transcript_scan import MAX_VALUES_COUNT, TranscriptScan
 from sandbox_api.limits import CHUNK_BYTES
 
@@ -75,3 +77,20 @@ def test_a_long_line_is_not_copied_again_and_again() -> None:
         tracemalloc.stop()
     assert (made.has_record, made.origin) == (True, "/w")
     assert peak_bytes < 2.5 * len(line)
+
+
+def test_lines_without_end_are_not_all_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that a sandbox filled with nothing costs no call for each of its lines, and holds no record."""
+    monkeypatch.setattr(transcript_scan, "MAX_ASKED_COUNT", 100)
+    asked: list[bytes] = []
+
+    def is_record(line: bytes) -> bool:
+        asked.append(line)
+        return False
+
+    made = TranscriptScan(is_record=is_record)
+    for _ in range(50):
+        made.feed(b"\n" * 10)
+    made.finish()
+    assert asked == [b""] * 100
+    assert not made.has_record
