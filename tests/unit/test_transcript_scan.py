@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +13,9 @@ from host_client.agents.claude import LAYOUT
 from host_client.session import transcript_scan
 from host_client.session.transcript_scan import MAX_VALUES_COUNT, TranscriptScan
 from sandbox_api.limits import CHUNK_BYTES
+
+if TYPE_CHECKING:
+    import pytest
 
 LINES = (
     b'{"type":"mode"}\n'
