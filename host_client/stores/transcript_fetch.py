@@ -181,8 +181,10 @@ class Fetcher:
 
     async def _tail(self, order: Order, saved: SavedFile) -> Fetched:
         """Fetch what was appended to a transcript."""
-        if order.saved_reference != saved.reference or len(saved.parts) >= MAX_PARTS_COUNT:
+        if order.saved_reference != saved.reference:
             raise NoTailError("the transcript that it refers to has changed")
+        if len(saved.parts) >= MAX_PARTS_COUNT:
+            raise NoTailError(f"it came in {len(saved.parts)} parts by now")
         new_cuts = order.cuts.difference(saved.cuts)
         if any(cut < saved.parts_bytes for cut in new_cuts):
             raise NoTailError("another transcript refers to it anew")
@@ -287,6 +289,8 @@ class Fetcher:
     async def _same(self, order: Order, saved: SavedFile) -> Fetched | None:
         """Look whether a file is what it was on both sides; None when it is not."""
         if order.cuts.difference(saved.cuts) or order.saved_reference != saved.reference:
+            return None
+        if len(saved.parts) >= MAX_PARTS_COUNT:  # more than a daemon takes
             return None
         beginning = self._beginning(order, saved)
         if not await in_thread(beginning.is_believed) and await in_thread(beginning.hashed) is None:

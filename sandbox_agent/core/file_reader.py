@@ -7,6 +7,7 @@ import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
+from operator import eq
 from typing import TYPE_CHECKING
 
 from sandbox_agent.core.file import info_of, not_a_file, require_regular
@@ -146,15 +147,24 @@ class FileReader:
                 f"the parts of what lies before byte {self._offset} do not fit to it, or to their digests",
                 hint=f"send a size and 32 bytes for each of at most {_MAX_PARTS_COUNT} parts",
             )
-        starts = [0, *accumulate(self._prefix_sizes)]
-        with ThreadPoolExecutor(min(len(digests), os.cpu_count() or 1, _MAX_THREADS_COUNT)) as threads:
-            if list(threads.map(self._digest_at, starts, self._prefix_sizes)) != digests:
-                raise SessionError(
-                    "digest_mismatch",
-                    f"the first {self._offset} bytes of '{printable(self._path)}' are not what the caller holds",
-                    hint="read it from 0",
-                )
+        if not self._has_parts(digests):
+            raise SessionError(
+                "digest_mismatch",
+                f"the first {self._offset} bytes of '{printable(self._path)}' are not what the caller holds",
+                hint="read it from 0",
+            )
         os.lseek(self._fd, self._offset, os.SEEK_SET)
+
+    def _has_parts(self, digests: Sequence[bytes]) -> bool:
+        """Tell whether the parts are what the caller holds; what comes behind the first that is not is not read."""
+        if len(digests) == 1:
+            return self._digest_at(0, self._offset) == digests[0]
+        starts = accumulate(self._prefix_sizes, initial=0)
+        with ThreadPoolExecutor(min(len(digests), os.cpu_count() or 1, _MAX_THREADS_COUNT)) as threads:
+            if all(map(eq, threads.map(self._digest_at, starts, self._prefix_sizes), digests)):
+                return True
+            threads.shutdown(cancel_futures=True)
+            return False
 
     def _digest_at(self, at: int, size: int) -> bytes:
         """Return the SHA-256 of so many bytes of the file; empty when it has not so many. Runs in several threads."""

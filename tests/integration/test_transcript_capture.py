@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from host_client.errors import SessionError
+from host_client.stores import transcript_fetch
 from support.capture_scene import SESSIONS, STATE, reasons, scene
 from support.transcript_format import ID, lines
 
@@ -105,6 +106,22 @@ async def test_what_the_user_went_on_with_is_set_aside(tmp_path: Path, *, known:
         assert aside.read_bytes() == theirs
         assert record.notices[-1].path == str(aside)
         assert it.copy.read_bytes() == it.moved()
+
+
+async def test_too_many_parts_become_one_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came in as many parts as are kept is captured whole, and says so; the next capture brings its new lines."""
+    monkeypatch.setattr(transcript_fetch, "MAX_PARTS_COUNT", 3)
+    async with scene(tmp_path) as it:
+        await it.capture(lines(count=10))
+        told = []
+        for _ in range(4):
+            it.append(lines(count=1))
+            record = await it.capture()
+            told.append((record.received_bytes < len(lines(count=10)), reasons(record)))
+            assert it.copy.read_bytes() == it.moved()
+        assert told == [(True, []), (True, []), (False, ["full_capture"]), (True, [])]
+        (state,) = json.loads((it.home / STATE).read_bytes())["files"].values()
+        assert len(state["parts"]) == 2
 
 
 async def test_other_destination_is_captured_whole(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from host_client.errors import OutpostError, SessionError
 from host_client.session.redaction import LiteralRule, Redaction
-from host_client.stores import transcript_capture
+from host_client.stores import transcript_capture, transcript_fetch
 from host_client.stores.layout import Related, Skipped
 from support.capture_scene import STATE, reasons, scene, with_companions
 from support.conversation import files_below
@@ -49,6 +49,20 @@ async def test_companions_go_along_and_one_that_fails_is_told(tmp_path: Path) ->
         assert "full_capture" in reasons(changed)
         assert (it.home / plain).read_bytes() == b"other"
         assert changed.received_bytes < len(lines()), "the others are not sent again"
+
+
+async def test_a_companion_of_too_many_parts_comes_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon is not asked to compare more parts than it takes: the file is fetched again, and is right."""
+    plain = PurePosixPath(".mycli/results")
+    async with scene(tmp_path, with_companions(Related(plain))) as it:
+        (it.sandbox_home / plain).write_bytes(b"x" * 100)
+        await it.capture(lines())
+        assert (await it.capture()).received_bytes == 0
+        monkeypatch.setattr(transcript_fetch, "MAX_PARTS_COUNT", 1)
+        again = await it.capture()
+        assert again.received_bytes >= 100
+        assert again.unchanged
+        assert (it.home / plain).read_bytes() == b"x" * 100
 
 
 async def test_required_companion_fails_the_capture(tmp_path: Path) -> None:

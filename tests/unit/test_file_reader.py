@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sandbox_agent.core import file_reader
 from sandbox_agent.core.file_reader import FileReader
 from sandbox_agent.core.paths import LinkError, Roots
 from sandbox_api.errors import ConfigurationError, SessionError, WorkspaceError
@@ -122,6 +125,39 @@ def test_read_compares_each_part_of_a_large_beginning(roots: Roots, root: Path, 
         return
     with pytest.raises(SessionError, match="digest_mismatch"), held:
         pass
+
+
+def test_read_stops_at_the_first_part_that_is_wrong(roots: Roots, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a beginning that is another one no more is hashed than what is under way when that is seen."""
+    (root / "file").write_bytes(bytes(100))
+    seen, started = threading.Event(), []
+
+    class Threads(ThreadPoolExecutor):
+        def shutdown(self, *, wait: bool = True, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            seen.set()
+            super().shutdown(wait=wait)
+
+    def digest_at(_: FileReader, at: int, size: int) -> bytes:
+        started.append((at, size))
+        if at:
+            seen.wait()
+        return b""
+
+    monkeypatch.setattr(file_reader, "ThreadPoolExecutor", Threads)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(FileReader, "_digest_at", digest_at)
+    held = FileReader(
+        roots,
+        os.fsencode(root / "file"),
+        offset=100,
+        prefix_sha256=_sha256(bytes(10)) * 10,
+        max_bytes=0,
+        prefix_sizes=[10] * 10,
+    )
+    with pytest.raises(SessionError, match="digest_mismatch"), held:
+        pass
+    assert started in ([(0, 10)], [(0, 10), (10, 10)])
 
 
 @pytest.mark.parametrize("size", [0, 1, MIB, 2 * MIB, 2 * MIB + 1])
