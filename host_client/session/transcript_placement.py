@@ -268,7 +268,8 @@ class Placement:
 def _as_it_was(fd: int) -> Placed:
     """Leave a file as it is, but for its time: Claude Code 2.1.197 and 2.1.332 delete files, each by its own age."""
     if time.time_ns() - os.fstat(fd).st_mtime_ns > _STALE_NS:
-        _make_recent(fd)
+        with suppress(OSError):  # it is right all the same where it is another user's, or on a read-only disk
+            _make_recent(fd)
     return Placed(file_identity(fd), is_changed=False)
 
 

@@ -327,3 +327,19 @@ def test_an_old_file_that_is_right_becomes_recent(host: Host, *, is_staged: bool
     assert (host.path.read_bytes(), host.path.stat().st_ino) == (b"one\n", inode)
     assert time.time_ns() - host.path.stat().st_mtime_ns < 60 * 10**9
     assert (placed.identity, placed.is_changed) == (host.known().identity, False)
+
+
+def test_an_old_file_whose_time_cannot_be_set_is_right(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has the content already needs no right to be changed."""
+    host.write(b"one\n")
+    os.utime(host.path, (5, 5))
+    known = host.known()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "utime", refuse)
+    with host.placement() as placement:
+        placed = placement.place(Placing(PATH, ""))
+        placement.keep()
+    assert (placed.identity, placed.is_changed) == (known.identity, False)
