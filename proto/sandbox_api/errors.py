@@ -57,6 +57,9 @@ TABLE: tuple[Row, ...] = (
     ),
     Row("conflict", "in_use", "FAILED_PRECONDITION", "a running process has the session open"),
     Row("conflict", "other_bucket", "ALREADY_EXISTS", "the id exists under another directory of the CLI home"),
+    Row(
+        "conflict", "diverged", "FAILED_PRECONDITION", "sandbox and host went on differently from the same conversation"
+    ),
     Row("conflict", "target_changed", "ABORTED", "another restore or process replaced the session meanwhile"),
     Row("conflict", "busy", "ABORTED", "another operation holds the session's folder", retryable=True),
     Row("conflict", "exists", "ALREADY_EXISTS", "the path exists and must not"),
@@ -81,6 +84,14 @@ TABLE: tuple[Row, ...] = (
     Row("limit", "max_files", "RESOURCE_EXHAUSTED", "more files than the smaller of both sides' limits"),
     Row("limit", "max_depth", "RESOURCE_EXHAUSTED", "directories nested deeper than the limit"),
     Row("limit", "max_manifest_bytes", "RESOURCE_EXHAUSTED", "a manifest larger than the limit"),
+    Row(
+        "limit",
+        "max_processes",
+        "RESOURCE_EXHAUSTED",
+        "more processes at a time than the daemon's limit",
+        retryable=True,
+    ),
+    Row("limit", "max_output_bytes", "RESOURCE_EXHAUSTED", "a process printed more than it may"),
     Row("limit", "disk_full", "RESOURCE_EXHAUSTED", "no space or quota is left on the device"),
     Row("limit", "descriptors", "RESOURCE_EXHAUSTED", "no file descriptor is left", retryable=True),
     Row("limit", "read_only", "FAILED_PRECONDITION", "the file system is mounted read-only"),
@@ -91,11 +102,30 @@ TABLE: tuple[Row, ...] = (
     Row("configuration", "invalid_argument", "INVALID_ARGUMENT", "a request or option is malformed"),
     Row("configuration", "format_mismatch", "INVALID_ARGUMENT", "a record of another format"),
     Row("configuration", "unknown_format", "INVALID_ARGUMENT", "no format of that name is built in"),
+    Row(
+        "configuration", "unknown_agent", "INVALID_ARGUMENT", "no agent, or installable tool, of that name is built in"
+    ),
+    Row("configuration", "variable_collision", "INVALID_ARGUMENT", "provider and agent both set a variable"),
+    Row("configuration", "not_supported", "INVALID_ARGUMENT", "the agent cannot do what was asked, such as fork"),
+    Row(
+        "configuration", "no_conversation", "INVALID_ARGUMENT", "a turn without a known conversation cannot be resumed"
+    ),
     Row("configuration", "invalid_target", "INVALID_ARGUMENT", "a target that names no daemon"),
     Row("configuration", "owner", "PERMISSION_DENIED", "the daemon may not give files to that owner"),
     Row("configuration", "listen", "INVALID_ARGUMENT", "an address the daemon must not or cannot listen on"),
     Row("timeout", "deadline", "DEADLINE_EXCEEDED", "the call took longer than its deadline", retryable=True),
+    Row("timeout", "idle", "DEADLINE_EXCEEDED", "a process printed nothing for as long as it may"),
     Row("process", "start_failed", "FAILED_PRECONDITION", "a process could not be started"),
+    Row("process", "no_such_program", "NOT_FOUND", "no program of that name is in the sandbox"),
+    Row("process", "not_executable", "FAILED_PRECONDITION", "the program may not be executed, or is none"),
+    Row("process", "no_such_directory", "FAILED_PRECONDITION", "the working directory of a process is not there"),
+    Row("process", "unknown", "NOT_FOUND", "the daemon knows no process of that id; a restarted one knows none"),
+    Row("process", "output_lost", "OUT_OF_RANGE", "output that was asked for is no longer kept"),
+    Row("process", "failed", "FAILED_PRECONDITION", "a command ended with a status other than 0, or by a signal"),
+    Row("process", "reported_failure", "FAILED_PRECONDITION", "the agent's output says that its turn failed"),
+    Row("process", "unfinished", "FAILED_PRECONDITION", "the agent ended without the event that ends its turns"),
+    Row("process", "oversized_event", "FAILED_PRECONDITION", "a line of the agent's output is too long"),
+    Row("process", "install_failed", "FAILED_PRECONDITION", "an agent's CLI could not be installed in the sandbox"),
     Row(
         "unavailable",
         "unreachable",

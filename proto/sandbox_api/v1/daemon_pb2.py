@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from sandbox_api.v1 import bundle_pb2 as sandbox__api_dot_v1_dot_bundle__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsandbox_api/v1/daemon.proto\x12\x0esandbox_api.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bsandbox_api/v1/bundle.proto\"\x10\n\x0eGetInfoRequest\"\x92\x02\n\x0fGetInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x11\n\tcontracts\x18\x02 \x03(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x03 \x03(\t\x12\x0c\n\x04home\x18\x04 \x01(\x0c\x12\x11\n\tworkspace\x18\x05 \x01(\x0c\x12\r\n\x05roots\x18\x06 \x03(\x0c\x12\x0b\n\x03uid\x18\x07 \x01(\r\x12\x0b\n\x03gid\x18\x08 \x01(\r\x12,\n\x06limits\x18\t \x01(\x0b\x32\x1c.sandbox_api.v1.BundleLimits\x12\x13\n\x0binstance_id\x18\n \x01(\t\x12(\n\x04time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06kernel\x18\x0c \x01(\t\"\xb1\x01\n\x0f\x44iagnoseRequest\x12)\n\x08profiles\x18\x01 \x03(\x0b\x32\x17.sandbox_api.v1.Profile\x12\x41\n\tvariables\x18\x02 \x03(\x0b\x32..sandbox_api.v1.DiagnoseRequest.VariablesEntry\x1a\x30\n\x0eVariablesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa2\x02\n\x10\x44iagnoseResponse\x12:\n\x08\x66indings\x18\x01 \x03(\x0b\x32(.sandbox_api.v1.DiagnoseResponse.Finding\x1a~\n\x07\x46inding\x12\r\n\x05\x63heck\x18\x01 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\x35\n\x05level\x18\x03 \x01(\x0e\x32&.sandbox_api.v1.DiagnoseResponse.Level\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x0c\n\x04hint\x18\x05 \x01(\t\"R\n\x05Level\x12\x15\n\x11LEVEL_UNSPECIFIED\x10\x00\x12\x0c\n\x08LEVEL_OK\x10\x01\x12\x11\n\rLEVEL_WARNING\x10\x02\x12\x11\n\rLEVEL_PROBLEM\x10\x03\"\xcb\x01\n\x12ResolveHomeRequest\x12\x10\n\x08variable\x18\x01 \x01(\t\x12\x11\n\tdirectory\x18\x02 \x01(\t\x12\x44\n\tvariables\x18\x03 \x03(\x0b\x32\x31.sandbox_api.v1.ResolveHomeRequest.VariablesEntry\x12\x18\n\x10\x66ollow_root_link\x18\x04 \x01(\x08\x1a\x30\n\x0eVariablesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"3\n\x13ResolveHomeResponse\x12\x0c\n\x04home\x18\x01 \x01(\x0c\x12\x0e\n\x06\x65xists\x18\x02 \x01(\x08\x32\x82\x02\n\rDaemonService\x12J\n\x07GetInfo\x12\x1e.sandbox_api.v1.GetInfoRequest\x1a\x1f.sandbox_api.v1.GetInfoResponse\x12M\n\x08\x44iagnose\x12\x1f.sandbox_api.v1.DiagnoseRequest\x1a .sandbox_api.v1.DiagnoseResponse\x12V\n\x0bResolveHome\x12\".sandbox_api.v1.ResolveHomeRequest\x1a#.sandbox_api.v1.ResolveHomeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsandbox_api/v1/daemon.proto\x12\x0esandbox_api.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bsandbox_api/v1/bundle.proto\"\x10\n\x0eGetInfoRequest\"\xb6\x02\n\x0fGetInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x11\n\tcontracts\x18\x02 \x03(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x03 \x03(\t\x12\x0c\n\x04home\x18\x04 \x01(\x0c\x12\x11\n\tworkspace\x18\x05 \x01(\x0c\x12\r\n\x05roots\x18\x06 \x03(\x0c\x12\x0b\n\x03uid\x18\x07 \x01(\r\x12\x0b\n\x03gid\x18\x08 \x01(\r\x12,\n\x06limits\x18\t \x01(\x0b\x32\x1c.sandbox_api.v1.BundleLimits\x12\x13\n\x0binstance_id\x18\n \x01(\t\x12(\n\x04time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06kernel\x18\x0c \x01(\t\x12\x0f\n\x07machine\x18\r \x01(\t\x12\x11\n\tc_library\x18\x0e \x01(\t\"\xb1\x01\n\x0f\x44iagnoseRequest\x12)\n\x08profiles\x18\x01 \x03(\x0b\x32\x17.sandbox_api.v1.Profile\x12\x41\n\tvariables\x18\x02 \x03(\x0b\x32..sandbox_api.v1.DiagnoseRequest.VariablesEntry\x1a\x30\n\x0eVariablesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa2\x02\n\x10\x44iagnoseResponse\x12:\n\x08\x66indings\x18\x01 \x03(\x0b\x32(.sandbox_api.v1.DiagnoseResponse.Finding\x1a~\n\x07\x46inding\x12\r\n\x05\x63heck\x18\x01 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\x35\n\x05level\x18\x03 \x01(\x0e\x32&.sandbox_api.v1.DiagnoseResponse.Level\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x0c\n\x04hint\x18\x05 \x01(\t\"R\n\x05Level\x12\x15\n\x11LEVEL_UNSPECIFIED\x10\x00\x12\x0c\n\x08LEVEL_OK\x10\x01\x12\x11\n\rLEVEL_WARNING\x10\x02\x12\x11\n\rLEVEL_PROBLEM\x10\x03\"\xcb\x01\n\x12ResolveHomeRequest\x12\x10\n\x08variable\x18\x01 \x01(\t\x12\x11\n\tdirectory\x18\x02 \x01(\t\x12\x44\n\tvariables\x18\x03 \x03(\x0b\x32\x31.sandbox_api.v1.ResolveHomeRequest.VariablesEntry\x12\x18\n\x10\x66ollow_root_link\x18\x04 \x01(\x08\x1a\x30\n\x0eVariablesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"3\n\x13ResolveHomeResponse\x12\x0c\n\x04home\x18\x01 \x01(\x0c\x12\x0e\n\x06\x65xists\x18\x02 \x01(\x08\x32\x82\x02\n\rDaemonService\x12J\n\x07GetInfo\x12\x1e.sandbox_api.v1.GetInfoRequest\x1a\x1f.sandbox_api.v1.GetInfoResponse\x12M\n\x08\x44iagnose\x12\x1f.sandbox_api.v1.DiagnoseRequest\x1a .sandbox_api.v1.DiagnoseResponse\x12V\n\x0bResolveHome\x12\".sandbox_api.v1.ResolveHomeRequest\x1a#.sandbox_api.v1.ResolveHomeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,23 +40,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETINFOREQUEST']._serialized_start=109
   _globals['_GETINFOREQUEST']._serialized_end=125
   _globals['_GETINFORESPONSE']._serialized_start=128
-  _globals['_GETINFORESPONSE']._serialized_end=402
-  _globals['_DIAGNOSEREQUEST']._serialized_start=405
-  _globals['_DIAGNOSEREQUEST']._serialized_end=582
-  _globals['_DIAGNOSEREQUEST_VARIABLESENTRY']._serialized_start=534
-  _globals['_DIAGNOSEREQUEST_VARIABLESENTRY']._serialized_end=582
-  _globals['_DIAGNOSERESPONSE']._serialized_start=585
-  _globals['_DIAGNOSERESPONSE']._serialized_end=875
-  _globals['_DIAGNOSERESPONSE_FINDING']._serialized_start=665
-  _globals['_DIAGNOSERESPONSE_FINDING']._serialized_end=791
-  _globals['_DIAGNOSERESPONSE_LEVEL']._serialized_start=793
-  _globals['_DIAGNOSERESPONSE_LEVEL']._serialized_end=875
-  _globals['_RESOLVEHOMEREQUEST']._serialized_start=878
-  _globals['_RESOLVEHOMEREQUEST']._serialized_end=1081
-  _globals['_RESOLVEHOMEREQUEST_VARIABLESENTRY']._serialized_start=534
-  _globals['_RESOLVEHOMEREQUEST_VARIABLESENTRY']._serialized_end=582
-  _globals['_RESOLVEHOMERESPONSE']._serialized_start=1083
-  _globals['_RESOLVEHOMERESPONSE']._serialized_end=1134
-  _globals['_DAEMONSERVICE']._serialized_start=1137
-  _globals['_DAEMONSERVICE']._serialized_end=1395
+  _globals['_GETINFORESPONSE']._serialized_end=438
+  _globals['_DIAGNOSEREQUEST']._serialized_start=441
+  _globals['_DIAGNOSEREQUEST']._serialized_end=618
+  _globals['_DIAGNOSEREQUEST_VARIABLESENTRY']._serialized_start=570
+  _globals['_DIAGNOSEREQUEST_VARIABLESENTRY']._serialized_end=618
+  _globals['_DIAGNOSERESPONSE']._serialized_start=621
+  _globals['_DIAGNOSERESPONSE']._serialized_end=911
+  _globals['_DIAGNOSERESPONSE_FINDING']._serialized_start=701
+  _globals['_DIAGNOSERESPONSE_FINDING']._serialized_end=827
+  _globals['_DIAGNOSERESPONSE_LEVEL']._serialized_start=829
+  _globals['_DIAGNOSERESPONSE_LEVEL']._serialized_end=911
+  _globals['_RESOLVEHOMEREQUEST']._serialized_start=914
+  _globals['_RESOLVEHOMEREQUEST']._serialized_end=1117
+  _globals['_RESOLVEHOMEREQUEST_VARIABLESENTRY']._serialized_start=570
+  _globals['_RESOLVEHOMEREQUEST_VARIABLESENTRY']._serialized_end=618
+  _globals['_RESOLVEHOMERESPONSE']._serialized_start=1119
+  _globals['_RESOLVEHOMERESPONSE']._serialized_end=1170
+  _globals['_DAEMONSERVICE']._serialized_start=1173
+  _globals['_DAEMONSERVICE']._serialized_end=1431
 # @@protoc_insertion_point(module_scope)

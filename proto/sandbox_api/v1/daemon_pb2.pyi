@@ -16,7 +16,7 @@ class GetInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetInfoResponse(_message.Message):
-    __slots__ = ("version", "contracts", "capabilities", "home", "workspace", "roots", "uid", "gid", "limits", "instance_id", "time", "kernel")
+    __slots__ = ("version", "contracts", "capabilities", "home", "workspace", "roots", "uid", "gid", "limits", "instance_id", "time", "kernel", "machine", "c_library")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CONTRACTS_FIELD_NUMBER: _ClassVar[int]
     CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,8 @@ class GetInfoResponse(_message.Message):
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     KERNEL_FIELD_NUMBER: _ClassVar[int]
+    MACHINE_FIELD_NUMBER: _ClassVar[int]
+    C_LIBRARY_FIELD_NUMBER: _ClassVar[int]
     version: str
     contracts: _containers.RepeatedScalarFieldContainer[str]
     capabilities: _containers.RepeatedScalarFieldContainer[str]
@@ -41,7 +43,9 @@ class GetInfoResponse(_message.Message):
     instance_id: str
     time: _timestamp_pb2.Timestamp
     kernel: str
-    def __init__(self, version: _Optional[str] = ..., contracts: _Optional[_Iterable[str]] = ..., capabilities: _Optional[_Iterable[str]] = ..., home: _Optional[bytes] = ..., workspace: _Optional[bytes] = ..., roots: _Optional[_Iterable[bytes]] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., limits: _Optional[_Union[_bundle_pb2.BundleLimits, _Mapping]] = ..., instance_id: _Optional[str] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kernel: _Optional[str] = ...) -> None: ...
+    machine: str
+    c_library: str
+    def __init__(self, version: _Optional[str] = ..., contracts: _Optional[_Iterable[str]] = ..., capabilities: _Optional[_Iterable[str]] = ..., home: _Optional[bytes] = ..., workspace: _Optional[bytes] = ..., roots: _Optional[_Iterable[bytes]] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., limits: _Optional[_Union[_bundle_pb2.BundleLimits, _Mapping]] = ..., instance_id: _Optional[str] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kernel: _Optional[str] = ..., machine: _Optional[str] = ..., c_library: _Optional[str] = ...) -> None: ...
 
 class DiagnoseRequest(_message.Message):
     __slots__ = ("profiles", "variables")
