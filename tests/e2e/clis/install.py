@@ -1,8 +1,8 @@
 """Install the real CLIs from npm, exactly as their lock files say, once for all runs.
 
-Each CLI has a folder here with `package.json` and `package-lock.json`: versions and SHA-512 of every package. Install
-scripts do not run. A CLI is installed beside its place and renamed into it, so what is there is whole, whatever
-interrupted an earlier run; another lock file is another place.
+Each CLI has a folder in the client's catalogue with `package.json` and `package-lock.json`: versions and SHA-512 of
+every package. Install scripts do not run. A CLI is installed beside its place and renamed into it, so what is there is
+whole, whatever interrupted an earlier run; another lock file is another place.
 """
 
 import hashlib
@@ -12,8 +12,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-LOCKS = Path(__file__).parent
-CACHE = LOCKS.parents[2] / "build" / "clis"
+from host_client.agents import catalogue
+
+LOCKS = Path(catalogue.__file__).parent / "npm"
+CACHE = Path(__file__).parents[3] / "build" / "clis"
 INSTALL_SECONDS = 400
 
 
@@ -25,7 +27,7 @@ def installed(cli: str, finish: Callable[[Path], None] = lambda _: None) -> Path
     """Return the folder in which a CLI's `node_modules` are, installing it when it is not there.
 
     Args:
-        cli: Name of its folder here.
+        cli: Name of its folder there.
         finish: Called with the folder of a fresh installation, before that is put in place.
 
     Raises:
