@@ -254,5 +254,6 @@ PROFILE = SessionBundleProfile(
     relocated=("events.jsonl", "workspace.yaml", "rewind-file-snapshots/index.json"),
     validate=validate,
     relocate=relocate,
+    logs=re.compile(r"^events\.jsonl$"),
     lock=re.compile(r"^inuse\.(?P<pid>\d+)\.lock$"),
 )

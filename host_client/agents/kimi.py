@@ -209,4 +209,5 @@ PROFILE = SessionBundleProfile(
     validate=validate,
     bucket=bucket,
     relocate=relocate,
+    logs=re.compile(r"^agents/[^/]+/wire\.jsonl$"),
 )

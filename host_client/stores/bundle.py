@@ -13,7 +13,7 @@ from host_client.errors import OutpostError, SessionError, WorkspaceError, print
 from host_client.sandbox.place import Place
 from host_client.sandbox.task import in_thread, opened_in_thread
 from host_client.session.bundle import Folder, SavedBundle
-from host_client.stores import local
+from host_client.stores import bundle_comparison, local
 from host_client.stores.contract import ConversationRecord, FollowUpdate, RestoreOutcome
 from host_client.stores.keeping import keep
 from host_client.stores.patience import Patience
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from host_client.sandbox.place import RecoveryItem, SessionSummary, Undone
     from host_client.stores.context import ConversationContext
+    from host_client.stores.contract import Comparison
     from host_client.stores.profile import SessionBundleProfile
     from sandbox_api.profile import Profile
 
@@ -43,11 +44,13 @@ class SessionBundleConversations:
     Attributes:
         format: Name of the format.
         profile: The profile as plain data, as daemons take it.
+        logs: Which files of a session are only ever added to; None: it is not known.
     """
 
     def __init__(self, profile: SessionBundleProfile) -> None:
         self.profile: Profile = profile.compile()
         self.format: str = self.profile.format
+        self.logs = profile.logs
 
     def directory(self, context: ConversationContext) -> Path:
         """Return the host directory that keeps the format's conversations.
@@ -171,12 +174,7 @@ class SessionBundleConversations:
         async with opened_in_thread(
             SavedBundle.open, record.path, self.profile, conversation_id, context.effective_limits
         ) as saved:
-            if saved.digest.hex() != record.digest:
-                raise SessionError(
-                    "digest_mismatch",
-                    f"the saved bundle {printable(str(record.path))} is no longer the one of the record",
-                    hint="locate the conversation again",
-                )
+            self.check_digest(saved, record)
             restored = await sandbox.bundles.restore(
                 Place(self.profile, conversation_id, context.variables, context.follow_root_link),
                 saved,
@@ -200,6 +198,35 @@ class SessionBundleConversations:
             not_atomic=restored.not_atomic,
             duration_seconds=time.perf_counter() - started,
         )
+
+    async def compare(self, record: ConversationRecord, context: ConversationContext) -> Comparison:
+        """Tell what the sandbox has of a kept session; see `NativeConversationStore`.
+
+        The profile's `logs` decide; without them all files do. What the host has already is not sent. Where the
+        session was relocated, both are put into one place by a private daemon on this host, and compared there.
+
+        Raises:
+            ConfigurationError: `format_mismatch`, `invalid_id`.
+            SessionError: `not_found`, `corrupt`, `digest_mismatch`: the saved file is gone, wrong, or no longer the
+                record's; those of `capture` about what is in the sandbox, except that a session that is not whole, or
+                that the format's hook refuses, is `diverged`.
+            LimitError: any reason.
+            UnavailableError: the daemon went away; safe to repeat.
+        """
+        return await bundle_comparison.compare(self, record, context)
+
+    def check_digest(self, saved: SavedBundle, record: ConversationRecord) -> None:
+        """Make sure that a saved bundle is the one that a record names.
+
+        Raises:
+            SessionError: `digest_mismatch`.
+        """
+        if saved.digest.hex() != record.digest:
+            raise SessionError(
+                "digest_mismatch",
+                f"the saved bundle {printable(str(record.path))} is no longer the one of the record",
+                hint="locate the conversation again",
+            )
 
     async def follow(
         self,

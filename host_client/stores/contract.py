@@ -7,7 +7,7 @@ be resumed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from host_client.errors import ConfigurationError, printable
 from sandbox_api.names import check_conversation_id
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from host_client.sandbox.place import LeftOut, RecoveryItem, SessionSummary, Undone
     from host_client.stores.context import ConversationContext
     from sandbox_api.profile import Profile
+
+Comparison = Literal["absent", "same", "ahead", "behind", "diverged"]
+"""What a sandbox has of a kept conversation: nothing; the same; more, since it went on there; less, since it went on
+elsewhere; something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +204,17 @@ class NativeConversationStore(ConversationStore, Protocol):
 
         Raises:
             ConfigurationError: `invalid_id`.
+        """
+
+    async def compare(self, record: ConversationRecord, context: ConversationContext) -> Comparison:
+        """Tell what the sandbox has of a kept conversation, before a restore would replace it.
+
+        Both are compared as a restore would make them: relocation alone makes no difference. Nothing is written on
+        either side. `diverged` is told of what cannot be made out, too.
+
+        Raises:
+            ConfigurationError: `format_mismatch`: the record is of another format.
+            SessionError: what is kept is not what the record names, or what is in the sandbox cannot be read.
         """
 
     def follow(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from host_client.stores.hook import hook_source
-from sandbox_api.profile import Profile, refuse
+from sandbox_api.profile import Profile, check_pattern, refuse
 
 if TYPE_CHECKING:
     import re
@@ -52,6 +52,8 @@ class SessionBundleProfile:
             `files`: the session as it came, to look up in one file what another one needs. Bytes that are not UTF-8
             reach it as lone surrogates and come out as they were.
         lock: Pattern of the lock files of a running CLI, with a group `pid`, such as `^inuse\.(?P<pid>\d+)\.lock$`.
+        logs: Searched in the session-relative path: files that the CLI only adds to, such as `^events\.jsonl$`. They
+            alone tell whether a session went on here or there; None: all files must agree.
 
     `helpers` has `join(*parts)`, which puts a path together and normalizes it, and `sha256(text)`, in hex.
 
@@ -71,6 +73,7 @@ class SessionBundleProfile:
     bucket: Hook | None = None
     relocate: Hook | None = None
     lock: re.Pattern[str] | None = None
+    logs: re.Pattern[str] | None = None
     _compiled: Profile = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -93,6 +96,8 @@ class SessionBundleProfile:
             **sources,
         )
         object.__setattr__(self, "_compiled", compiled.check())
+        if self.logs is not None:
+            check_pattern("logs", self.logs)
 
     def compile(self) -> Profile:
         """Return the profile as plain data, its hooks as source text, ready to be sent."""

@@ -15,7 +15,7 @@ from host_client.sandbox.place import RecoveryItem, SessionSummary, Undone
 from host_client.sandbox.task import in_thread
 from host_client.session.folder import Folder
 from host_client.session.transcript_state import load
-from host_client.stores import transcript_capture, transcript_follow, transcript_restore
+from host_client.stores import transcript_capture, transcript_comparison, transcript_follow, transcript_restore
 from host_client.stores.bundle import STEPS
 from host_client.stores.contract import ConversationRecord, RestoreOutcome
 from host_client.stores.patience import Patience
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from host_client.stores.context import ConversationContext
-    from host_client.stores.contract import FollowUpdate
+    from host_client.stores.contract import Comparison, FollowUpdate
     from host_client.stores.layout import TranscriptLayout
 
 _TOGETHER_COUNT = 32
@@ -193,6 +193,23 @@ class TranscriptConversations:
         """
         record.checked_id(self.format)
         return await transcript_restore.restore(self.layout, record, context)
+
+    async def compare(self, record: ConversationRecord, context: ConversationContext) -> Comparison:
+        """Tell what the sandbox has of a kept conversation; see `NativeConversationStore`.
+
+        The main transcript decides, moved to the sandbox's workspace; one that is the same counts as `behind` while
+        another file of the conversation is missing there. Digests tell, and nothing is sent, unless they cannot: then
+        the sandbox's conversation is captured into a folder that is gone afterwards.
+
+        Raises:
+            ConfigurationError: `format_mismatch`, `invalid_id`, `invalid_argument`.
+            SessionError: `ambiguous`: the sandbox has several of the id; those of `restore` about what is kept, except
+                that nothing but the main transcript is read, and those of `capture`.
+            WorkspaceError: `not_found`: the record's file is gone; `unsafe_path`, `access`.
+            UnavailableError: the daemon went away; safe to repeat.
+        """
+        record.checked_id(self.format)
+        return await transcript_comparison.compare(self.layout, record, context)
 
     async def follow(
         self,

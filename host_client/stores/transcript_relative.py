@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from host_client.sandbox.file import Files
     from host_client.stores.layout import SandboxPlace, TranscriptLayout
     from host_client.stores.transcript_sending import Sending
-    from sandbox_api.manifest import Entry
 
 
 @dataclass(slots=True)
@@ -46,10 +45,10 @@ async def find_relatives(layout: TranscriptLayout, files: Files, place: SandboxP
     for member in sending.members.related:
         target = sending.places[member.path]
         conversation_id = layout.conversation_id(target)
-        if member.kind != "transcript" or conversation_id is None or not await _is_there(files, place.home / target):
+        if member.kind != "transcript" or conversation_id is None or not await is_there(files, place.home / target):
             continue
         ours = await in_thread(entry_of, target, sending.pieces(member))
-        state = await _state(files, place.home / target, ours)
+        state = await state_of(files, place.home / target, ours.size, ours.sha256)
         if state == "ahead":
             shown = printable(str(target))
             found.ahead.add(member.path)
@@ -61,7 +60,8 @@ async def find_relatives(layout: TranscriptLayout, files: Files, place: SandboxP
     return found
 
 
-async def _is_there(files: Files, sandbox_path: PurePosixPath) -> bool:
+async def is_there(files: Files, sandbox_path: PurePosixPath) -> bool:
+    """Tell whether a sandbox has something at a path."""
     try:
         await files.stat(sandbox_path)
     except OutpostError as error:
@@ -71,10 +71,12 @@ async def _is_there(files: Files, sandbox_path: PurePosixPath) -> bool:
     return True
 
 
-async def _state(files: Files, sandbox_path: PurePosixPath, ours: Entry) -> Literal["same", "ahead", "different"]:
-    """Compare a file of the sandbox with ours, without having any of it sent."""
+async def state_of(
+    files: Files, sandbox_path: PurePosixPath, size: int, sha256: bytes
+) -> Literal["same", "ahead", "different"]:
+    """Compare a file of the sandbox with one of that size and digest, without having any of it sent."""
     try:
-        await files.read(sandbox_path, lambda _: None, offset=ours.size, prefix_sha256=ours.sha256, max_bytes=0)
+        await files.read(sandbox_path, lambda _: None, offset=size, prefix_sha256=sha256, max_bytes=0)
     except LimitError as error:
         if error.reason != "max_bytes":
             raise

@@ -40,7 +40,40 @@ if TYPE_CHECKING:
     from host_client.stores.layout import SandboxPlace, TranscriptLayout
 
 _MAX_RELOCATED_COUNT = 100
-_RECORD_HINT = "give the conversation_home that the record was captured or located with"
+RECORD_HINT = "give the conversation_home that the record was captured or located with"
+
+
+def host_context(context: ConversationContext) -> ConversationContext:
+    """Return the context, with a repository even if it names nothing: what only reads keeps nothing on this host."""
+    return context if context.conversation_home or context.repository else replace(context, repository=Path("/"))
+
+
+def is_here(
+    record: ConversationRecord,
+    context: ConversationContext,
+    home: HostHome,
+    place: SandboxPlace,
+    target: PurePosixPath,
+) -> bool:
+    """Tell whether the sandbox is this host itself, and the record's file the very file that is there; blocks."""
+    return (
+        context.connected.is_local
+        and not record.reference
+        and home.host_path.resolve() == Path(place.home)
+        and home.repository == Path(place.root)
+        and home.host_path / target == record.path
+    )
+
+
+def origin_scan(layout: TranscriptLayout, files: HostFiles, main: PurePosixPath) -> TranscriptScan:
+    """Look at a main transcript: up to its origin, or to its end when the layout collects values; blocks."""
+    scan = TranscriptScan(keys=layout.collected_keys)
+    for piece in files.content(main):
+        scan.feed(piece)
+        if scan.origin is not None and not layout.collected_keys:
+            return scan
+    scan.finish()
+    return scan
 
 
 async def restore(layout: TranscriptLayout, record: ConversationRecord, context: ConversationContext) -> RestoreOutcome:
@@ -57,14 +90,14 @@ class _Restore:
 
     async def run(self) -> RestoreOutcome:
         layout, record, context = self.layout, self.record, self.context
-        files = HostFiles(await in_thread(HostHome.of, layout, self._host_context))
-        main = below(files.home.host_path, record.path, "the path of the record", hint=_RECORD_HINT)
+        files = HostFiles(await in_thread(HostHome.of, layout, host_context(context)))
+        main = below(files.home.host_path, record.path, "the path of the record", hint=RECORD_HINT)
         place = await sandbox_place(layout, context)
         remote = layout.remote_path(record.conversation_id, place, record.path)
         target = below(place.home, remote, "the layout's remote_path")
-        if await in_thread(self._is_here, files, place, target):
+        if await in_thread(is_here, record, context, files.home, place, target):
             return await self._unchanged(files, main, place.home / target)
-        scan = await in_thread(self._scanned, files, main)
+        scan = await in_thread(origin_scan, layout, files, main)
         named, missing = await kept_members(layout, record.conversation_id, files, main, scan.collected)
         places = named.places(target)
         await self._refuse_copies(place, conversation_places(layout, named, places))
@@ -102,23 +135,6 @@ class _Restore:
         ids = (self.record.conversation_id, *others)
         return [sign for one in ids for sign in self.layout.locks(one)][:MAX_SIGNS_COUNT]
 
-    @property
-    def _host_context(self) -> ConversationContext:
-        """The context, with a repository even if it names nothing: a restore keeps nothing on this host."""
-        context = self.context
-        return context if context.conversation_home or context.repository else replace(context, repository=Path("/"))
-
-    def _is_here(self, files: HostFiles, place: SandboxPlace, target: PurePosixPath) -> bool:
-        """Tell whether the sandbox is this host itself, and what is to be restored the very file that is there."""
-        home = files.home
-        return (
-            self.context.connected.is_local
-            and not self.record.reference
-            and home.host_path.resolve() == Path(place.home)
-            and home.repository == Path(place.root)
-            and home.host_path / target == self.record.path
-        )
-
     async def _unchanged(self, files: HostFiles, main: PurePosixPath, target: PurePosixPath) -> RestoreOutcome:
         kept = await read_kept(
             self.layout, self.record.conversation_id, files, main, limits=effective_limits(self.context)
@@ -139,16 +155,6 @@ class _Restore:
             duration_seconds=time.perf_counter() - self.started_seconds,
             notices=kept.notices,
         )
-
-    def _scanned(self, files: HostFiles, main: PurePosixPath) -> TranscriptScan:
-        """Look at the main transcript: up to its origin, or to its end when the layout collects values."""
-        scan = TranscriptScan(keys=self.layout.collected_keys)
-        for piece in files.content(main):
-            scan.feed(piece)
-            if scan.origin is not None and not self.layout.collected_keys:
-                return scan
-        scan.finish()
-        return scan
 
     async def _refuse_copies(self, place: SandboxPlace, targets: Mapping[str, PurePosixPath]) -> None:
         """Refuse to put a second copy of a conversation beside one that the CLI may take instead."""

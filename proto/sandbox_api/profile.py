@@ -91,7 +91,7 @@ class Profile:
     def _check_patterns(self) -> None:
         for field, pattern in (("include", self.include), ("exclude", self.exclude), ("lock", self.lock)):
             if pattern is not None or field == "include":
-                _check_pattern(field, pattern)
+                check_pattern(field, pattern)
         if self.lock is not None and "pid" not in self.lock.groupindex:
             raise refuse("lock", self.lock.pattern, "a pattern with a group named pid, such as ^inuse\\.(?P<pid>\\d+)$")
 
@@ -134,7 +134,12 @@ def refuse(field: str, value: str, instead: str) -> ConfigurationError:
     )
 
 
-def _check_pattern(field: str, pattern: object) -> None:
+def check_pattern(field: str, pattern: object) -> None:
+    """Refuse what is no pattern that can be sent.
+
+    Raises:
+        ConfigurationError: `invalid_profile`.
+    """
     if not isinstance(pattern, re.Pattern) or not isinstance(pattern.pattern, str):
         raise refuse(field, repr(pattern), "a compiled text pattern, such as re.compile(r'^events\\.jsonl$')")
     # A text pattern cannot have LOCALE; DEBUG would print at each compilation in the sandbox.

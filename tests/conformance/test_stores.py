@@ -125,6 +125,24 @@ async def test_a_conversation_moves_from_one_sandbox_to_another(tmp_path: Path, 
     assert again.digest == outcome.digest
 
 
+async def test_what_a_sandbox_has_is_compared(tmp_path: Path, case: Case) -> None:
+    """Before a restore the conversation is absent, after it the same; one that was changed in the middle has diverged."""
+    tested = case.make_store()
+    case.make_session(tmp_path / "a/home")
+    async with sandbox_of(tmp_path / "a") as source, sandbox_of(tmp_path / "b") as target:
+        context = ConversationContext(sandbox=source, conversation_home=tmp_path)
+        record = await tested.capture(ID, context)
+        there = replace(context, sandbox=target)
+        assert await tested.compare(record, context) == "same"
+        assert await tested.compare(record, there) == "absent"
+        await tested.restore(record, there)
+        assert await tested.compare(record, there) == "same"
+        placed, _ = case.arrived(tmp_path / "b/home")
+        changed = placed / "files/a.bin" if placed.is_dir() else placed
+        changed.write_bytes(b"!" + changed.read_bytes()[1:])
+        assert await tested.compare(record, there) == "diverged"
+
+
 def test_host_places_lie_below_the_base(tmp_path: Path, case: Case) -> None:
     """Directory and destination are below what the context names; a context that names nothing is refused."""
     tested = case.make_store()

@@ -80,6 +80,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], str, str]] = {
     "exclude as a text": ({"exclude": "x"}, "exclude", "re.compile"),
     "lock without its group": ({"lock": re.compile(r"^inuse\.\d+$")}, "lock", "group named pid"),
     "lock as a text": ({"lock": "inuse"}, "lock", "re.compile"),
+    "logs as a text": ({"logs": "events"}, "logs", "re.compile"),
     "nothing required": ({"required": ()}, "required", "at least one path"),
     "required as one text": ({"required": "session.json"}, "required", "('session.json',)"),
     "required of another type": ({"required": (1,)}, "required", "tuple of texts"),
