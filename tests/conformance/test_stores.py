@@ -126,7 +126,7 @@ async def test_a_conversation_moves_from_one_sandbox_to_another(tmp_path: Path, 
 
 
 async def test_what_a_sandbox_has_is_compared(tmp_path: Path, case: Case) -> None:
-    """Before a restore the conversation is absent, after it the same; one that was changed in the middle has diverged."""
+    """Before a restore it is absent, after it the same; what was changed in the middle has diverged."""
     tested = case.make_store()
     case.make_session(tmp_path / "a/home")
     async with sandbox_of(tmp_path / "a") as source, sandbox_of(tmp_path / "b") as target:
