@@ -34,6 +34,7 @@ class Stream(Generic[R]):
     def __init__(self, call: Any, response: type[R], target: str, stall_seconds: float) -> None:
         self._call = call
         self._end: tuple[grpc.StatusCode, Any] | None = None
+        self._has_failed_write = False
         call.add_done_callback(self._note_end)
         self._response = response
         self._target = target
@@ -45,6 +46,10 @@ class Stream(Generic[R]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Give the call up; nothing happens when it is over."""
         self._call.cancel()
 
     async def read(self, *, more_seconds: float = 0.0) -> R | None:
@@ -64,7 +69,12 @@ class Stream(Generic[R]):
         """Return the next message as it came; as `read` else."""
         with translated(self._target):
             async with asyncio.timeout(self._stall_seconds + more_seconds):
-                data: Any = await self._call.read()
+                try:
+                    data: Any = await self._call.read()
+                except grpc.aio.AioRpcError:
+                    if self._has_failed_write:  # in another task, and its failure may be all that the call tells
+                        raise await self._reported() from None
+                    raise
         return data if isinstance(data, bytes) else None
 
     async def write(self, message: Message) -> None:
@@ -83,6 +93,7 @@ class Stream(Generic[R]):
                 try:
                     await self._call.write(data)
                 except (asyncio.InvalidStateError, grpc.aio.AioRpcError):
+                    self._has_failed_write = True
                     raise await self._reported() from None
 
     async def finish_writing(self) -> None:
@@ -91,8 +102,8 @@ class Stream(Generic[R]):
             async with asyncio.timeout(self._stall_seconds):
                 await self._call.done_writing()
 
-    async def only(self, *, more_seconds: float = 0.0) -> R:
-        """Return the one message of a call that answers once.
+    async def next(self, *, more_seconds: float = 0.0) -> R:
+        """Return the next message of a call that is not complete.
 
         Args:
             more_seconds: As for `read`.
@@ -103,6 +114,18 @@ class Stream(Generic[R]):
         answer = await self.read(more_seconds=more_seconds)
         if answer is None:
             raise self.cut()
+        return answer
+
+    async def only(self, *, more_seconds: float = 0.0) -> R:
+        """Return the one message of a call that answers once.
+
+        Args:
+            more_seconds: As for `read`.
+
+        Raises:
+            OutpostError: as `read`; `unavailable`/`unreachable` when the call ends without an answer.
+        """
+        answer = await self.next(more_seconds=more_seconds)
         await self.end()
         return answer
 
@@ -140,15 +163,20 @@ class Connection:
         address: Where the daemon listens, as gRPC takes it.
         target: How people call it.
         stall_seconds: Longest silence of the daemon in a call.
+
+    Attributes:
+        is_closed: Whether this side has closed it: then there is nothing to wait for.
     """
 
     def __init__(self, address: str, target: str, *, stall_seconds: float = STALL_SECONDS) -> None:
         self.target = target
+        self.stall_seconds = stall_seconds
+        self.is_closed = False
         self._channel = open_channel(address)
-        self._stall_seconds = stall_seconds
 
     async def close(self) -> None:
         """Close the channel; calls that are not over fail with `unavailable`/`cancelled`. May be repeated."""
+        self.is_closed = True
         await self._channel.close(None)
 
     async def ask(self, method: str, request: Message, response: type[R], *, seconds: float | None = None) -> R:
@@ -165,7 +193,7 @@ class Connection:
         """
         with translated(self.target):
             call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(_path(method), None, None)
-            data = await call(request.SerializeToString(), timeout=seconds or self._stall_seconds)
+            data = await call(request.SerializeToString(), timeout=seconds or self.stall_seconds)
         return decoded(response, data)
 
     def open(self, method: str, response: type[R]) -> Stream[R]:
@@ -175,7 +203,7 @@ class Connection:
                 _path(method), None, None
             )
             stream = call(None)
-        return Stream(stream, response, self.target, self._stall_seconds)
+        return Stream(stream, response, self.target, self.stall_seconds)
 
     def begin(self, method: str, request: Message, response: type[R]) -> Stream[R]:
         """Begin a call that takes one request and answers with a stream, which is only read."""
@@ -184,7 +212,7 @@ class Connection:
                 _path(method), None, None
             )
             stream = call(request.SerializeToString())
-        return Stream(stream, response, self.target, self._stall_seconds)
+        return Stream(stream, response, self.target, self.stall_seconds)
 
 
 def decoded(response: type[R], data: bytes) -> R:

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from host_client.errors import LimitError, OutpostError, SessionError, printable
 from sandbox_api.limits import MAX_PATH_BYTES
 from sandbox_api.manifest import DIGEST_BYTES
-from sandbox_api.names import CONVERSATION_ID, path_problem
+from sandbox_api.names import CONVERSATION_ID, PROCESS_ID, path_problem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -85,6 +85,13 @@ def conversation_id(value: str) -> str:
     """Return a conversation id that keeps the id rule."""
     if not CONVERSATION_ID.fullmatch(value):
         raise SessionError("protocol", f"the daemon's id '{printable(value[:140])}' is no conversation id")
+    return value
+
+
+def process_id(value: str) -> str:
+    """Return the id of a process."""
+    if not PROCESS_ID.fullmatch(value):
+        raise SessionError("protocol", f"the daemon's id '{printable(value[:140])}' is no process id")
     return value
 
 

@@ -11,6 +11,8 @@ from host_client.sandbox.bundle import Bundles
 from host_client.sandbox.connection import STALL_SECONDS, Connection
 from host_client.sandbox.file import Files
 from host_client.sandbox.local import local_daemon
+from host_client.sandbox.process_run import Run
+from host_client.sandbox.processes import GRACE_SECONDS, HOLD_SECONDS, PATIENCE_SECONDS, Processes
 from host_client.sandbox.target import LocalTarget, parse_target
 from host_client.sandbox.task import in_thread
 from host_client.sandbox.transcript import Transcripts
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path, PurePosixPath
 
     from host_client.sandbox.daemon import Finding, Info, ResolvedHome
+    from host_client.sandbox.process_request import Word
     from host_client.sandbox.progress import Progress
     from host_client.sandbox.target import Target
     from sandbox_api.profile import Profile
@@ -44,10 +47,19 @@ class Sandbox:
         bundles: Session directories.
         files: Single files.
         transcripts: Conversations that are files among those of others.
+        processes: Processes that live on their own; `run` is for those that do not.
+        variables: Variables of every process that is run here.
     """
 
     def __init__(
-        self, connection: Connection, info: Info, limits: Limits, resources: AsyncExitStack, *, is_local: bool
+        self,
+        connection: Connection,
+        info: Info,
+        limits: Limits,
+        resources: AsyncExitStack,
+        *,
+        is_local: bool,
+        variables: Mapping[str, str],
     ) -> None:
         self._connection = connection
         self._resources = resources
@@ -58,6 +70,8 @@ class Sandbox:
         self.bundles = Bundles(connection, limits, info.limits)
         self.files = Files(connection)
         self.transcripts = Transcripts(connection)
+        self.variables = variables
+        self.processes = Processes(connection, variables)
 
     def __repr__(self) -> str:
         return f"<Sandbox {self.target}>"
@@ -133,6 +147,49 @@ class Sandbox:
         """Copy a file, or all files of a directory, out of the sandbox; see `transfer.download`."""
         await transfer.download(self.files, sandbox_path, host_path, limits=limits or self.limits, progress=progress)
 
+    def run(
+        self,
+        argv: Sequence[Word],
+        *,
+        cwd: PurePosixPath | str | None = None,
+        variables: Mapping[str, str] | None = None,
+        input: bytes = b"",  # noqa: A002 - what subprocess calls it
+        open_input: bool = False,
+        terminal: tuple[int, int] | None = None,
+        deadline_seconds: float = 0,
+        idle_seconds: float = 0,
+        grace_seconds: float = GRACE_SECONDS,
+        max_output_bytes: int | None = None,
+        keep_bytes: int = 0,
+        hold_seconds: float = HOLD_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
+        process_id: str = "",
+    ) -> Run:
+        """Run a command: `await` gives a `Completed` with its output, `async with` a `Process` while it runs.
+
+        An awaited run takes input of any size, and its output is bounded: by 16 MiB unless `max_output_bytes` is given.
+        Its process is ended when it prints more. A bad end is no exception before `Completed.check` makes it one.
+
+        See `Processes.start` for parameters and errors.
+        """
+        return Run(
+            self.processes,
+            argv,
+            cwd=cwd,
+            variables=variables,
+            input=input,
+            open_input=open_input,
+            terminal=terminal,
+            deadline_seconds=deadline_seconds,
+            idle_seconds=idle_seconds,
+            grace_seconds=grace_seconds,
+            max_output_bytes=max_output_bytes,
+            keep_bytes=keep_bytes,
+            hold_seconds=hold_seconds,
+            patience_seconds=patience_seconds,
+            process_id=process_id,
+        )
+
     async def close(self) -> None:
         """End the connection, and the daemon when it was started for it. May be repeated.
 
@@ -143,7 +200,11 @@ class Sandbox:
 
 @asynccontextmanager
 async def connect(
-    target: str | Target, *, limits: Limits | None = None, stall_seconds: float = STALL_SECONDS
+    target: str | Target,
+    *,
+    limits: Limits | None = None,
+    stall_seconds: float = STALL_SECONDS,
+    variables: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Sandbox]:
     """Connect to a daemon, or start a private one for `local:`; leaving the context closes the sandbox.
 
@@ -151,6 +212,7 @@ async def connect(
         target: `unix:/path`, `host:port`, `local:HOME[,WORKSPACE]`, or one of these parsed.
         limits: Limits of bundle calls and transfers that name none; None: the default ones.
         stall_seconds: Longest silence of the daemon in a call, in seconds.
+        variables: Variables of every process that is run there; weaker than those of a run.
 
     Raises:
         ConfigurationError: `invalid_target`.
@@ -173,4 +235,6 @@ async def connect(
         except UnavailableError as error:
             error.hint = error.hint or _HINT
             raise
-        yield Sandbox(connection, info, limits or Limits(), resources, is_local=is_local)
+        yield Sandbox(
+            connection, info, limits or Limits(), resources, is_local=is_local, variables=dict(variables or {})
+        )

@@ -11,11 +11,19 @@ from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Coroutine
     from contextlib import AbstractContextManager
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+async def to_its_end(coroutine: Coroutine[object, object, T]) -> T:
+    """Wait for a coroutine that ends soon and must not be cancelled, such as one that cleans up.
+
+    A cancel waits for it before it goes on.
+    """
+    return await _outlast(asyncio.ensure_future(coroutine))
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -24,18 +32,20 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     A cancel waits for the function before it goes on, so what the function works on is never used by two threads. It
     drops the result: for a function that opens something there is `opened_in_thread`.
     """
-    future = asyncio.get_running_loop().run_in_executor(None, partial(function, *args, **kwargs))
+    return await _outlast(asyncio.get_running_loop().run_in_executor(None, partial(function, *args, **kwargs)))
+
+
+async def _outlast(future: asyncio.Future[T]) -> T:
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         while not future.done():
             try:
                 await asyncio.wait([future])
-            except (
-                asyncio.CancelledError
-            ):  # a second cancel does not make the thread end sooner; the first goes on below
+            except asyncio.CancelledError:  # a second cancel does not make it end sooner; the first goes on below
                 continue
-        future.exception()  # the cancel is what the caller learns of
+        if not future.cancelled():
+            future.exception()  # the cancel is what the caller learns of
         raise
 
 

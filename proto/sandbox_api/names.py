@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 CONVERSATION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
+PROCESS_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 KEY_SEGMENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}", re.ASCII)
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -35,6 +36,21 @@ def check_conversation_id(conversation_id: str) -> str:
             hint="an id has 1 to 128 letters, digits, '_' or '-'",
         )
     return conversation_id
+
+
+def check_process_id(process_id: str) -> str:
+    """Return the id unchanged, or refuse it.
+
+    Raises:
+        ConfigurationError: `invalid_id`.
+    """
+    if not PROCESS_ID.fullmatch(process_id):
+        raise ConfigurationError(
+            "invalid_id",
+            f"'{printable(process_id[:140])}' is not a process id",
+            hint="an id has 1 to 64 letters, digits, '_' or '-'",
+        )
+    return process_id
 
 
 def check_format(name: str) -> str:
