@@ -20,6 +20,10 @@ from host_client.errors import (
 from host_client.sandbox.daemon import Finding, Info, ResolvedHome
 from host_client.sandbox.file import FileInfo, ReadFile
 from host_client.sandbox.place import LeftOut, Place, RecoveryItem, SessionSummary, Undone
+from host_client.sandbox.process import Process
+from host_client.sandbox.process_exit import Completed, Exit, Output, ProcessState
+from host_client.sandbox.process_run import Run
+from host_client.sandbox.processes import Processes
 from host_client.sandbox.progress import Progress
 from host_client.sandbox.sandbox import Sandbox, connect
 from host_client.sandbox.transcript import Holder, TranscriptRecoveryItem, UndoneTranscript
@@ -54,6 +58,7 @@ from sandbox_api.lock import LockSign
 
 __all__ = [
     "BundleRoot",
+    "Completed",
     "ConfigurationError",
     "ConflictError",
     "Conversation",
@@ -63,6 +68,7 @@ __all__ = [
     "ConversationStore",
     "DeadlineError",
     "Delivery",
+    "Exit",
     "FileInfo",
     "Finding",
     "FollowUpdate",
@@ -79,9 +85,13 @@ __all__ = [
     "Notice",
     "Offender",
     "OutpostError",
+    "Output",
     "PatternRule",
     "Place",
+    "Process",
     "ProcessError",
+    "ProcessState",
+    "Processes",
     "Progress",
     "ReadFile",
     "RecoveryItem",
@@ -92,6 +102,7 @@ __all__ = [
     "Relocated",
     "ResolvedHome",
     "RestoreOutcome",
+    "Run",
     "Sandbox",
     "SandboxPlace",
     "SessionBundleConversations",

@@ -29,6 +29,8 @@ from anyio.from_thread import BlockingPortalProvider
 
 from host_client.sandbox import bundle as _bundle
 from host_client.sandbox import file as _file
+from host_client.sandbox import process as _process
+from host_client.sandbox import processes as _processes
 from host_client.sandbox import sandbox as _sandbox
 from host_client.sandbox import transcript as _transcript
 from host_client.sandbox.connection import STALL_SECONDS
@@ -37,15 +39,36 @@ from host_client.stores.context import ConversationContext
 from host_client.stores.contract import ConversationStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Generator,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
     from pathlib import PurePosixPath
 
+    from host_client.sandbox.process_exit import Exit, Output
+    from host_client.sandbox.process_request import Word
     from host_client.sandbox.target import Target
     from host_client.stores.contract import FollowUpdate
     from host_client.stores.relay import RelayResult
     from sandbox_api.limits import Limits
 
-__all__ = ["Bundles", "Conversations", "Files", "Sandbox", "Transcripts", "connect", "relay"]
+__all__ = [
+    "Bundles",
+    "Conversations",
+    "Files",
+    "Process",
+    "Processes",
+    "Sandbox",
+    "Transcripts",
+    "connect",
+    "relay",
+]
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -122,6 +145,20 @@ def _all(
     return collect
 
 
+def _each(items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+    """Yield the items of an asynchronous generator as they come, and close it at the end."""
+
+    async def next_item() -> T | None:
+        return await anext(items, None)
+
+    with _portal:  # between two calls, too, it is the same loop
+        try:
+            while (item := _wait(next_item)) is not None:
+                yield item
+        finally:
+            _wait(items.aclose)
+
+
 class Bundles(_Blocking[_bundle.Bundles]):
     """Session directories of one sandbox; see `host_client.sandbox.bundle.Bundles`."""
 
@@ -158,6 +195,62 @@ class Transcripts(_Blocking[_transcript.Transcripts]):
     prune_recovery = _call(_transcript.Transcripts.prune_recovery)
 
 
+class Process(_Blocking[_process.Process]):
+    """One process in a sandbox; see `host_client.sandbox.process.Process`.
+
+    Attributes:
+        id: Its id, by which any client of the daemon can attach to it.
+        pid: Its number in the sandbox, for people; 0 when it was attached to.
+    """
+
+    def __init__(self, asynchronous: _process.Process) -> None:
+        super().__init__(asynchronous)
+        self.id: str = asynchronous.id
+        self.pid: int = asynchronous.pid
+
+    write = _call(_process.Process.write)
+    close_input = _call(_process.Process.close_input)
+    resize = _call(_process.Process.resize)
+    signal = _call(_process.Process.signal)
+    end = _call(_process.Process.end)
+    wait = _call(_process.Process.wait)
+
+    def output(self) -> Generator[Output, None, None]:
+        """Yield its output as it comes; each piece is waited for. See `host_client.sandbox.process.Process.output`."""
+        return _each(self.asynchronous.output())
+
+    def detach(self) -> None:
+        """Let go of the process, which goes on. What comes next here attaches again."""
+
+        async def detach() -> None:
+            self.asynchronous.detach()
+
+        _wait(detach)
+
+    @property
+    def exit(self) -> Exit | None:
+        """How it ended; None as long as nobody here has learned that it did."""
+        return self.asynchronous.exit
+
+
+class Processes(_Blocking[_processes.Processes]):
+    """Processes that live on their own; see `host_client.sandbox.processes.Processes`."""
+
+    list = _call(_processes.Processes.list)
+    release = _call(_processes.Processes.release)
+    find_program = _call(_processes.Processes.find_program)
+
+    @wraps(_processes.Processes.start)
+    def start(self, argv: Sequence[Word], **options: Any) -> Process:
+        """Start a process that lives on its own."""
+        return Process(_wait(partial(self.asynchronous.start, argv, **options)))
+
+    @wraps(_processes.Processes.attach)
+    def attach(self, process_id: str, **options: Any) -> Process:
+        """Return a process by its id."""
+        return Process(self.asynchronous.attach(process_id, **options))
+
+
 class Sandbox(_Blocking[_sandbox.Sandbox]):
     """A connected sandbox; see `host_client.sandbox.sandbox.Sandbox`.
 
@@ -170,6 +263,8 @@ class Sandbox(_Blocking[_sandbox.Sandbox]):
         bundles: Session directories.
         files: Single files.
         transcripts: Conversations that are files among those of others.
+        processes: Processes that live on their own; `run` and `running` are for those that do not.
+        variables: Variables of every process that is run here.
     """
 
     def __init__(self, asynchronous: _sandbox.Sandbox) -> None:
@@ -181,6 +276,8 @@ class Sandbox(_Blocking[_sandbox.Sandbox]):
         self.bundles = Bundles(asynchronous.bundles)
         self.files = Files(asynchronous.files)
         self.transcripts = Transcripts(asynchronous.transcripts)
+        self.processes = Processes(asynchronous.processes)
+        self.variables: Mapping[str, str] = asynchronous.variables
 
     def __repr__(self) -> str:
         return repr(self.asynchronous)
@@ -190,7 +287,20 @@ class Sandbox(_Blocking[_sandbox.Sandbox]):
     resolve_home = _call(_sandbox.Sandbox.resolve_home)
     upload = _call(_sandbox.Sandbox.upload)
     download = _call(_sandbox.Sandbox.download)
+    run = _call(_sandbox.Sandbox.run)
     close = _call(_sandbox.Sandbox.close)
+
+    @contextmanager
+    def running(self, argv: Sequence[Word], **options: Any) -> Iterator[Process]:
+        """Run a command for the time of a block: at its end the process is ended when it runs, and is forgotten.
+
+        Args:
+            argv: The command.
+            options: The further parameters of `run`.
+        """
+        run = self.asynchronous.run(argv, **options)
+        with _portal as portal, portal.wrap_async_context_manager(run) as process:
+            yield Process(process)
 
     def context(self, **fields: Any) -> ConversationContext:
         """Return a `ConversationContext` for this sandbox with these fields."""
@@ -224,16 +334,7 @@ class Conversations(_Blocking[ConversationStore]):
         given = {"interval_seconds": interval_seconds, "patience_seconds": patience_seconds}
         options = {name: value for name, value in given.items() if value is not None}
         updates: AsyncGenerator[FollowUpdate, None] = store.follow(conversation_id, context, **options)
-
-        async def next_update() -> FollowUpdate | None:
-            return await anext(updates, None)
-
-        with _portal:  # between two calls, too, it is the same loop
-            try:
-                while (update := _wait(next_update)) is not None:
-                    yield update
-            finally:
-                _wait(updates.aclose)
+        return _each(updates)
 
     @property
     def format(self) -> str | None:
@@ -243,13 +344,17 @@ class Conversations(_Blocking[ConversationStore]):
 
 @contextmanager
 def connect(
-    target: str | Target, *, limits: Limits | None = None, stall_seconds: float = STALL_SECONDS
+    target: str | Target,
+    *,
+    limits: Limits | None = None,
+    stall_seconds: float = STALL_SECONDS,
+    variables: Mapping[str, str] | None = None,
 ) -> Iterator[Sandbox]:
     """Connect to a daemon, or start a private one for `local:`; leaving the context closes the sandbox.
 
     See `host_client.sandbox.sandbox.connect` for parameters and errors.
     """
-    connecting = _sandbox.connect(target, limits=limits, stall_seconds=stall_seconds)
+    connecting = _sandbox.connect(target, limits=limits, stall_seconds=stall_seconds, variables=variables)
     with _portal as portal, portal.wrap_async_context_manager(connecting) as sandbox:
         yield Sandbox(sandbox)
 

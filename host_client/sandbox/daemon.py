@@ -46,6 +46,8 @@ class Info:
         instance_id: Random for each start.
         time: The sandbox's clock.
         kernel: Kernel release, for people.
+        machine: Machine as `uname -m` tells it, such as `x86_64`; empty: the daemon is too old to tell.
+        c_library: `glibc` or `musl`; empty: unknown.
     """
 
     version: str
@@ -60,6 +62,8 @@ class Info:
     instance_id: str
     time: datetime
     kernel: str
+    machine: str = ""
+    c_library: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,8 @@ async def info(connection: Connection, *, seconds: float | None = None) -> Info:
         instance_id=reply.text(answer.instance_id),
         time=reply.moment(answer.time),
         kernel=reply.text(answer.kernel),
+        machine=reply.text(answer.machine),
+        c_library=reply.text(answer.c_library),
     )
 
 

@@ -7,6 +7,7 @@ from host_client import sync
 
 PUBLIC = [
     "BundleRoot",
+    "Completed",
     "ConfigurationError",
     "ConflictError",
     "Conversation",
@@ -16,6 +17,7 @@ PUBLIC = [
     "ConversationStore",
     "DeadlineError",
     "Delivery",
+    "Exit",
     "FileInfo",
     "Finding",
     "FollowUpdate",
@@ -32,9 +34,13 @@ PUBLIC = [
     "Notice",
     "Offender",
     "OutpostError",
+    "Output",
     "PatternRule",
     "Place",
+    "Process",
     "ProcessError",
+    "ProcessState",
+    "Processes",
     "Progress",
     "ReadFile",
     "RecoveryItem",
@@ -45,6 +51,7 @@ PUBLIC = [
     "Relocated",
     "ResolvedHome",
     "RestoreOutcome",
+    "Run",
     "Sandbox",
     "SandboxPlace",
     "SessionBundleConversations",
@@ -79,7 +86,17 @@ def test_the_library_offers_exactly_these_names() -> None:
 
 def test_the_blocking_facade_offers_exactly_these_names() -> None:
     """`host_client.sync.__all__`."""
-    assert sync.__all__ == ["Bundles", "Conversations", "Files", "Sandbox", "Transcripts", "connect", "relay"]
+    assert sync.__all__ == [
+        "Bundles",
+        "Conversations",
+        "Files",
+        "Process",
+        "Processes",
+        "Sandbox",
+        "Transcripts",
+        "connect",
+        "relay",
+    ]
 
 
 def test_no_public_signature_speaks_grpc() -> None:

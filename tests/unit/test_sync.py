@@ -16,10 +16,11 @@ from anyio.from_thread import BlockingPortal
 
 from host_client import sync
 from host_client.errors import SessionError, UnavailableError
-from host_client.sandbox import bundle, file, sandbox, transcript
+from host_client.sandbox import bundle, file, process, processes, sandbox, transcript
 from sandbox_api.v1 import bundle_pb2
 from support.bundle_end import PROFILE
 from support.fake_daemon import Exchange, fake_daemon
+from support.fake_process import RELEASED, STARTED, saying, stdout, taken, told_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,6 +136,7 @@ def test_every_asynchronous_method_has_its_blocking_one() -> None:
     for blocking, asynchronous in (
         (sync.Bundles, bundle.Bundles),
         (sync.Files, file.Files),
+        (sync.Processes, processes.Processes),
         (sync.Sandbox, sandbox.Sandbox),
         (sync.Transcripts, transcript.Transcripts),
     ):
@@ -144,6 +146,28 @@ def test_every_asynchronous_method_has_its_blocking_one() -> None:
                 assert not inspect.iscoroutinefunction(ours)
                 assert not inspect.isasyncgenfunction(ours)
                 assert inspect.signature(ours) == inspect.signature(method)
+    for name in vars(process.Process):
+        assert name.startswith("_") or hasattr(sync.Process, name)
+
+
+def test_processes_are_run_and_read_blocking() -> None:
+    """A run returns its result; a block has a process whose output is iterated; one that lives on is found again."""
+    attach = saying(taken(), stdout(0, b"ab"), stdout(2, b"c"), told_end(3))
+    scripts = {"Start": STARTED, "Attach": attach, "Release": RELEASED}
+    with (
+        served(**{f"ProcessService_{name}": script for name, script in scripts.items()}) as target,
+        sync.connect(target, variables={"A": "1"}) as box,
+    ):
+        assert box.variables == {"A": "1"}
+        assert box.run(["p"]).stdout == b"abc"
+        with box.running(["p"]) as running:
+            assert [item.data for item in running.output()] == [b"ab", b"c"]
+            assert (running.pid, running.wait()) == (77, running.exit)
+        started = box.processes.start(["p"])
+        assert next(iter(started.output())).data == b"ab"
+        started.detach()
+        assert [item.data for item in box.processes.attach(started.id).output()] == [b"ab", b"c"]
+        box.processes.release(started.id)
 
 
 def test_any_store_can_be_blocking() -> None:

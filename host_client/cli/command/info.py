@@ -16,6 +16,7 @@ async def info(target: str, *, as_json: bool) -> None:
     """Tell what the daemon at TARGET is and what it can do."""
     async with connect(target) as sandbox:
         told = await sandbox.info()
+    system = " ".join(filter(None, ("Linux", told.kernel, told.machine, told.c_library)))
     document: dict[str, object] = {
         "version": told.version,
         "contracts": list(told.contracts),
@@ -30,12 +31,14 @@ async def info(target: str, *, as_json: bool) -> None:
         "instance_id": told.instance_id,
         "time": told.time.isoformat(),
         "kernel": told.kernel,
+        "machine": told.machine,
+        "c_library": told.c_library,
     }
     Output(as_json).result(
         document,
         [
             f"sandbox-agent {told.version}, {', '.join(told.contracts)}",
-            f"system     Linux {told.kernel}, user {told.uid}:{told.gid}",
+            f"system     {system}, user {told.uid}:{told.gid}",
             f"home       {told.home}",
             f"workspace  {told.workspace}",
             *(f"root       {root}" for root in told.roots),
