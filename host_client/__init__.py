@@ -4,7 +4,22 @@ Start with `connect(target)` and a store such as `builtin_format("kimi")`; `host
 that block. What is listed here is the public surface; modules below may move.
 """
 
+from host_client.agents.adapter import AgentAdapter, AgentFeatures, Command, CommandResult, Continuation, TurnInput
+from host_client.agents.event import (
+    ConversationEvent,
+    FailureEvent,
+    FinishedEvent,
+    NoticeEvent,
+    RawEvent,
+    ReasoningEvent,
+    ResultEvent,
+    TextEvent,
+    ToolEvent,
+    UsageEvent,
+)
+from host_client.agents.harness import Agent, CliHarness, create_agent
 from host_client.agents.registry import builtin_format, format_names, resume_command
+from host_client.agents.usage import Usage
 from host_client.errors import (
     ConfigurationError,
     ConflictError,
@@ -53,24 +68,40 @@ from host_client.stores.layout import (
 from host_client.stores.profile import BundleRoot, SessionBundleProfile
 from host_client.stores.relay import Delivery, RelayResult, relay
 from host_client.stores.transcript import TranscriptConversations
+from host_client.turns.provider import AcquireContext, ConnectedSandbox, LocalSandboxes, SandboxProvider
+from host_client.turns.result import TurnResult
+from host_client.turns.runner import TurnRunner
+from host_client.turns.turn import Turn
 from sandbox_api.limits import Limits
 from sandbox_api.lock import LockSign
 
 __all__ = [
+    "AcquireContext",
+    "Agent",
+    "AgentAdapter",
+    "AgentFeatures",
     "BundleRoot",
+    "CliHarness",
+    "Command",
+    "CommandResult",
     "Completed",
     "ConfigurationError",
     "ConflictError",
+    "ConnectedSandbox",
+    "Continuation",
     "Conversation",
     "ConversationContext",
+    "ConversationEvent",
     "ConversationFiles",
     "ConversationRecord",
     "ConversationStore",
     "DeadlineError",
     "Delivery",
     "Exit",
+    "FailureEvent",
     "FileInfo",
     "Finding",
+    "FinishedEvent",
     "FollowUpdate",
     "FunctionRule",
     "Holder",
@@ -80,9 +111,11 @@ __all__ = [
     "LimitError",
     "Limits",
     "LiteralRule",
+    "LocalSandboxes",
     "LockSign",
     "NativeConversationStore",
     "Notice",
+    "NoticeEvent",
     "Offender",
     "OutpostError",
     "Output",
@@ -93,7 +126,9 @@ __all__ = [
     "ProcessState",
     "Processes",
     "Progress",
+    "RawEvent",
     "ReadFile",
+    "ReasoningEvent",
     "RecoveryItem",
     "Redaction",
     "Reference",
@@ -102,25 +137,36 @@ __all__ = [
     "Relocated",
     "ResolvedHome",
     "RestoreOutcome",
+    "ResultEvent",
     "Run",
     "Sandbox",
     "SandboxPlace",
+    "SandboxProvider",
     "SessionBundleConversations",
     "SessionBundleProfile",
     "SessionError",
     "SessionSummary",
     "Skipped",
+    "TextEvent",
+    "ToolEvent",
     "TranscriptConversations",
     "TranscriptFinding",
     "TranscriptFunctions",
     "TranscriptLayout",
     "TranscriptRecoveryItem",
+    "Turn",
+    "TurnInput",
+    "TurnResult",
+    "TurnRunner",
     "UnavailableError",
     "Undone",
     "UndoneTranscript",
+    "Usage",
+    "UsageEvent",
     "WorkspaceError",
     "builtin_format",
     "connect",
+    "create_agent",
     "format_names",
     "inspect_transcript",
     "relay",

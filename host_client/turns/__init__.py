@@ -1,0 +1,1 @@
+"""Turns of coding agents: a sandbox, one run of the agent's command line in it, and its conversation kept."""

@@ -1,0 +1,49 @@
+"""Which sandbox a runner last worked on a conversation in.
+
+The one rule: what is not known is restored anew; nothing here is needed for a turn to be right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_KNOWN_COUNT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxIdentity:
+    """One start of one daemon, and the home that it serves."""
+
+    instance_id: str
+    home: str
+
+
+@dataclass(frozen=True, slots=True)
+class LastTurn:
+    """Where a conversation's last turn was.
+
+    Attributes:
+        sandbox: The sandbox.
+        digest: Digest of what was captured there afterwards; empty: nothing was.
+    """
+
+    sandbox: SandboxIdentity
+    digest: str = ""
+
+
+class KnownConversations:
+    """The last turn of each conversation; of too many, those that were not worked on for longest are forgotten."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, LastTurn] = {}
+
+    def get(self, conversation_id: str) -> LastTurn | None:
+        """Return the last turn of a conversation; None: not known."""
+        return self._turns.get(conversation_id)
+
+    def note(self, conversation_id: str, turn: LastTurn) -> None:
+        """Remember a turn."""
+        self._turns.pop(conversation_id, None)
+        self._turns[conversation_id] = turn
+        if len(self._turns) > MAX_KNOWN_COUNT:
+            del self._turns[next(iter(self._turns))]
