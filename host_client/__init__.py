@@ -18,7 +18,7 @@ from host_client.agents.event import (
     UsageEvent,
 )
 from host_client.agents.harness import Agent, CliHarness, create_agent
-from host_client.agents.registry import builtin_format, format_names, resume_command
+from host_client.agents.registry import agent_names, builtin_agent, builtin_format, format_names, resume_command
 from host_client.agents.usage import Usage
 from host_client.errors import (
     ConfigurationError,
@@ -164,6 +164,8 @@ __all__ = [
     "Usage",
     "UsageEvent",
     "WorkspaceError",
+    "agent_names",
+    "builtin_agent",
     "builtin_format",
     "connect",
     "create_agent",

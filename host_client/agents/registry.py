@@ -1,10 +1,13 @@
-"""The built-in formats by name. Each is made from public parts alone, as a user's own format is."""
+"""The built-in formats and agents by name. Each is made from public parts alone, as a user's own is."""
 
 from __future__ import annotations
 
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from host_client.agents.harness import CliHarness, create_agent
+from host_client.agents.preset import PresetOptions
 from host_client.errors import ConfigurationError, printable
 from host_client.sandbox.task import in_thread
 from host_client.session.bundle import read_identity
@@ -12,11 +15,13 @@ from host_client.stores.bundle import SessionBundleConversations
 from host_client.stores.transcript import TranscriptConversations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path, PurePosixPath
     from types import ModuleType
 
-    from host_client.stores.contract import ConversationRecord, NativeConversationStore
+    from host_client.agents.adapter import AgentAdapter
+    from host_client.agents.harness import Agent
+    from host_client.stores.contract import ConversationRecord, ConversationStore, NativeConversationStore
     from sandbox_api.limits import Limits
 
 _NAMES = ("claude", "codex", "copilot", "kimi")
@@ -25,6 +30,57 @@ _NAMES = ("claude", "codex", "copilot", "kimi")
 def format_names() -> Sequence[str]:
     """Return the names of the built-in formats, sorted."""
     return _NAMES
+
+
+def agent_names() -> Sequence[str]:
+    """Return the names of the built-in agents, sorted; each has the format of its name."""
+    return _NAMES
+
+
+def builtin_agent(
+    name: str,
+    *,
+    conversations: ConversationStore | None = None,
+    model: str = "",
+    arguments: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
+) -> Agent:
+    """Return a built-in agent.
+
+    It runs without asking anything and with all its tools allowed: what they may do is for the sandbox to bound.
+
+    Args:
+        name: One of `agent_names()`.
+        conversations: Store that keeps its conversations in place of the built-in one, such as an archive; of the
+            agent's format, or of no certain one.
+        model: Model it is told to use; empty: its own choice.
+        arguments: Further arguments of its command line, before the prompt.
+        variables: Environment of all its commands; a name that the sandbox's provider sets as well is refused.
+
+    Raises:
+        ConfigurationError: `unknown_agent`; `format_mismatch`: the store is of another format; `invalid_argument`.
+    """
+    if name not in _NAMES:
+        raise ConfigurationError(
+            "unknown_agent",
+            f"'{printable(name)[:140]}' is no built-in agent",
+            hint=f"built in are {', '.join(_NAMES)}",
+            facts={"known": ",".join(_NAMES)},
+        )
+    if conversations is not None and conversations.format not in (name, None):
+        raise ConfigurationError(
+            "format_mismatch",
+            f"a store of the format '{printable(str(conversations.format))[:140]}' cannot keep conversations of {name}",
+            hint=f"give a store of the format {name}",
+        )
+    options = PresetOptions(
+        storage=conversations or builtin_format(name),
+        model=model,
+        arguments=tuple(arguments),
+        variables=MappingProxyType(dict(variables or {})),
+    )
+    adapter: Callable[[PresetOptions], AgentAdapter] = import_module(f"host_client.agents.{name}_agent").AGENT
+    return create_agent(CliHarness(lambda: adapter(options)))
 
 
 def builtin_format(name: str) -> NativeConversationStore:

@@ -94,6 +94,8 @@ PUBLIC = [
     "Usage",
     "UsageEvent",
     "WorkspaceError",
+    "agent_names",
+    "builtin_agent",
     "builtin_format",
     "connect",
     "create_agent",

@@ -5,10 +5,24 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from support.stub_model.conversation import Call, Message, Request
+from support.stub_model.conversation import (
+    CACHE_READ_TOKENS,
+    INPUT_TOKENS,
+    OUTPUT_TOKENS,
+    REASONING_TOKENS,
+    Call,
+    Message,
+    Request,
+)
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "model", "tool": "tool"}
-_USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+_USAGE = {
+    "prompt_tokens": INPUT_TOKENS + CACHE_READ_TOKENS,
+    "prompt_tokens_details": {"cached_tokens": CACHE_READ_TOKENS},
+    "completion_tokens": OUTPUT_TOKENS,
+    "completion_tokens_details": {"reasoning_tokens": REASONING_TOKENS},
+    "total_tokens": INPUT_TOKENS + CACHE_READ_TOKENS + OUTPUT_TOKENS,
+}
 _numbers = itertools.count(1)
 
 

@@ -11,7 +11,9 @@ are passed over:
     DELEGATE{task}       the tool that has another agent do a task, to its end
     TELL{agent: words}   the tool that goes on with such an agent, which is named by its id
 
-An order in the task or the words is the agent's, not the model's own.
+An order in the task or the words is the agent's, not the model's own. One more order is for the server:
+
+    FAIL{status}         no answer but an error with that HTTP status
 """
 
 import re
@@ -21,6 +23,13 @@ from typing import Any, Literal, NamedTuple
 
 WAIT_MILLISECONDS = 30_000
 
+INPUT_TOKENS, CACHE_READ_TOKENS, CACHE_WRITE_TOKENS, OUTPUT_TOKENS, REASONING_TOKENS = 100, 30, 7, 10, 4
+"""What every answer is said to have cost; an API that has no word for one of them leaves it out.
+
+The first are those that no cache had, the last are part of the ones before.
+"""
+
+_FAIL = re.compile(r"FAIL\{(\d{3})\}")
 _ORDER = re.compile(r"(RUN|DELEGATE|TELL)\{((?:[^{}]|\{[^{}]*\})*)\}")
 _WRAPPED = re.compile(r"<([A-Za-z][\w-]*)[^<>]*>.*?</\1>", re.DOTALL)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -75,6 +84,13 @@ def answer(request: Request) -> str | Call:
         return Call(tool, _complete(arguments, request.tools[tool]))
     count = sum(message.role == "tool" for message in request.messages)
     return f"I was told {len(texts)} things: {' | '.join(texts)}. Tools answered {count} times."
+
+
+def refusal(request: Request) -> int | None:
+    """Return the HTTP status of the error that the newest user text orders; None: it orders none."""
+    texts = said_by_user(request.messages)
+    found = _FAIL.search(texts[-1]) if texts else None
+    return int(found[1]) if found else None
 
 
 def _results_since(messages: Sequence[Message], newest: str) -> list[str]:

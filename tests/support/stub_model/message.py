@@ -5,13 +5,21 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from support.stub_model.conversation import Call, Message, Request
+from support.stub_model.conversation import (
+    CACHE_READ_TOKENS,
+    CACHE_WRITE_TOKENS,
+    INPUT_TOKENS,
+    OUTPUT_TOKENS,
+    Call,
+    Message,
+    Request,
+)
 
 _USAGE = {
-    "input_tokens": 100,
-    "cache_creation_input_tokens": 0,
-    "cache_read_input_tokens": 0,
-    "output_tokens": 10,
+    "input_tokens": INPUT_TOKENS,
+    "cache_creation_input_tokens": CACHE_WRITE_TOKENS,
+    "cache_read_input_tokens": CACHE_READ_TOKENS,
+    "output_tokens": OUTPUT_TOKENS,
 }
 _numbers = itertools.count(1)
 

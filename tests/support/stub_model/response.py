@@ -5,15 +5,23 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from support.stub_model.conversation import Call, Message, Request
+from support.stub_model.conversation import (
+    CACHE_READ_TOKENS,
+    INPUT_TOKENS,
+    OUTPUT_TOKENS,
+    REASONING_TOKENS,
+    Call,
+    Message,
+    Request,
+)
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "model"}
 _USAGE = {
-    "input_tokens": 100,
-    "input_tokens_details": {"cached_tokens": 0},
-    "output_tokens": 10,
-    "output_tokens_details": {"reasoning_tokens": 0},
-    "total_tokens": 110,
+    "input_tokens": INPUT_TOKENS + CACHE_READ_TOKENS,
+    "input_tokens_details": {"cached_tokens": CACHE_READ_TOKENS},
+    "output_tokens": OUTPUT_TOKENS,
+    "output_tokens_details": {"reasoning_tokens": REASONING_TOKENS},
+    "total_tokens": INPUT_TOKENS + CACHE_READ_TOKENS + OUTPUT_TOKENS,
 }
 _numbers = itertools.count(1)
 

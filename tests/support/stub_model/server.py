@@ -10,7 +10,7 @@ from types import ModuleType, TracebackType
 from typing import Any, Self
 
 from support.stub_model import chat, message, response
-from support.stub_model.conversation import Request, answer
+from support.stub_model.conversation import Request, answer, refusal
 
 APIS: Mapping[str, ModuleType] = {"/chat/completions": chat, "/messages": message, "/responses": response}
 """Module of each API, by the end of its path: `read`, `whole` and `pieces`."""
@@ -86,6 +86,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply({"error": {"message": f"the stub does not speak {self.path}"}}, HTTPStatus.NOT_FOUND)
             return
         request: Request = api.read(body)
+        if status := refusal(request):
+            self._reply({"error": {"type": "stub_error", "message": "the stub was told to fail"}}, status)
+            return
         said = answer(request)
         if not request.is_stream:
             self._reply(api.whole(request, said), HTTPStatus.OK)
@@ -95,11 +98,11 @@ class _Handler(BaseHTTPRequestHandler):
             event = f"event: {name}\n" if name else ""
             self.wfile.write(f"{event}data: {data}\n\n".encode())
 
-    def _reply(self, content: Mapping[str, Any], status: HTTPStatus) -> None:
+    def _reply(self, content: Mapping[str, Any], status: int) -> None:
         self._begin(status, "application/json")
         self.wfile.write(json.dumps(content).encode())
 
-    def _begin(self, status: HTTPStatus, kind: str) -> None:
+    def _begin(self, status: int, kind: str) -> None:
         self.send_response(status)
         self.send_header("content-type", kind)
         self.send_header("connection", "close")

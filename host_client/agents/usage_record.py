@@ -1,0 +1,43 @@
+"""Tokens of a conversation from its CLI's own records, one line for each request to a model."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from host_client.agents.output_line import parsed
+from host_client.agents.usage import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from host_client.agents.output_line import Fields
+
+_COUNTERS = tuple(field.name for field in fields(Usage) if field.name != "complete")
+
+
+def total(text: str, read: Callable[[Fields], Usage | None]) -> Usage | None:
+    """Add records up; None when there is none.
+
+    A counter that one of them lacks is not known. A line that cannot be read is passed over: it is the last one of a
+    CLI that was killed while it wrote.
+
+    Args:
+        text: The lines.
+        read: Returns what a line says was used; None: it is no record.
+    """
+    found = []
+    for line in text.split("\n"):
+        try:
+            used = read(parsed(line))
+        except ValueError:
+            continue
+        if used is not None:
+            found.append(used)
+    if not found:
+        return None
+    counters: dict[str, int | None] = {}
+    for name in _COUNTERS:
+        counts = [getattr(used, name) for used in found]
+        counters[name] = None if None in counts else sum(counts)
+    return Usage(**counters, complete=True)
