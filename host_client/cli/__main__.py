@@ -22,6 +22,7 @@ from host_client.cli.command import (
     sessions,
     validate,
 )
+from host_client.cli.command.exec import execute
 from host_client.cli.output import Output, OutputLost
 from host_client.errors import OutpostError
 
@@ -49,6 +50,7 @@ for _command in (
     restore.restore,
     relay.relay,
     follow.follow,
+    execute,
     recovery.recovery,
     relocate.relocate,
     inspect.inspect,
@@ -72,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _status(words: list[str]) -> int:
-    output = Output(as_json="--json" in words)
+    ours = words[: words.index("--")] if "--" in words else words  # what follows is a command's
+    output = Output(as_json="--json" in ours)
     try:
         action = outpost.main(words, prog_name="outpost", standalone_mode=False)
         return asyncio.run(_run(action)) if asyncio.iscoroutine(action) else int(action or 0)
