@@ -31,6 +31,7 @@ class ServeConfig:
         roots: Further directories below which the daemon may read and write, absolute.
         state: Folder of the journal, absolute.
         limits: The daemon's own limits of a bundle.
+        max_processes: Most processes that run at a time.
         log_format: `text` or `json`.
         debug: Whether the log may name paths and messages.
         until_eof: Whether the end of standard input ends the daemon.
@@ -43,6 +44,7 @@ class ServeConfig:
     roots: tuple[bytes, ...]
     state: bytes
     limits: Limits
+    max_processes: int
     log_format: LogFormat
     debug: bool
     until_eof: bool
@@ -84,6 +86,7 @@ def read_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> 
         roots=tuple(_absolute(root) for root in options.root),
         state=_absolute(options.state) if options.state else absolute_home + b"/" + STATE_DIRECTORY.encode(),
         limits=Limits(options.max_bytes, options.max_files),
+        max_processes=options.max_processes,
         log_format=options.log_format,
         debug=options.debug,
         until_eof=options.until_eof,
@@ -110,6 +113,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     serve.add_argument(
         "--max-files", type=_positive, default=defaults.max_files, metavar="N", help="most files of a bundle"
+    )
+    serve.add_argument(
+        "--max-processes", type=_positive, default=256, metavar="N", help="most processes at a time (default: 256)"
     )
     serve.add_argument("--log-format", choices=("text", "json"), default="text", help="form of the lines on stderr")
     serve.add_argument("--debug", action="store_true", help="let the log name paths and messages")

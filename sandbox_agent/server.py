@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -16,7 +16,10 @@ from grpc_reflection.v1alpha import reflection
 
 from sandbox_agent import VERSION, log
 from sandbox_agent.boundary import Boundary
+from sandbox_agent.core.child import CHILDREN
 from sandbox_agent.core.paths import Roots
+from sandbox_agent.core.process_spawn import keep_signals_usable
+from sandbox_agent.core.processes import Processes
 from sandbox_agent.core.sandbox import Sandbox
 from sandbox_agent.core.state import StateJournal
 from sandbox_agent.errors import from_os
@@ -25,6 +28,7 @@ from sandbox_agent.services.bundle import BundleService
 from sandbox_agent.services.daemon import DaemonService
 from sandbox_agent.services.file import FileService
 from sandbox_agent.services.follow import Wakeups
+from sandbox_agent.services.process import ProcessService
 from sandbox_agent.services.transcript import TranscriptService
 from sandbox_api.errors import ConfigurationError, OutpostError, printable
 from sandbox_api.limits import MAX_MESSAGE_BYTES
@@ -35,6 +39,8 @@ from sandbox_api.v1 import (
     daemon_pb2_grpc,
     file_pb2,
     file_pb2_grpc,
+    process_pb2,
+    process_pb2_grpc,
     transcript_pb2,
     transcript_pb2_grpc,
 )
@@ -65,6 +71,7 @@ _SERVICE_NAMES = tuple(
         (bundle_pb2, "BundleService"),
         (daemon_pb2, "DaemonService"),
         (file_pb2, "FileService"),
+        (process_pb2, "ProcessService"),
         (transcript_pb2, "TranscriptService"),
     )
 )
@@ -79,7 +86,8 @@ def serve(config: ServeConfig) -> None:
     Raises:
         ConfigurationError: `listen`; `invalid_argument` for a directory that cannot be used.
     """
-    os.umask(0o077)
+    umask = os.umask(0o077)
+    keep_signals_usable()
     address = read_address(config.listen, os.environ)
     with (
         SocketClaim(address),
@@ -87,14 +95,16 @@ def serve(config: ServeConfig) -> None:
         ThreadPoolExecutor(MAX_THREADS_COUNT, "worker") as executor,
     ):
         _sweep(sandbox)
-        asyncio.run(_run(config, sandbox, executor, address))
+        with closing(Processes(sandbox, umask=umask, max_count=config.max_processes)) as processes:
+            asyncio.run(_run(config, sandbox, executor, address, processes))
     log.info("stopped")
 
 
 def _sweep(sandbox: Sandbox) -> None:
     """Finish or remove what a crash left. Without the state folder the daemon still serves; restores are refused."""
     try:
-        lines = sandbox.journal.sweep(sandbox.roots)
+        # First what still runs: it may write where a restore is to be finished.
+        lines = [*sandbox.journal.sweep_processes(), *sandbox.journal.sweep(sandbox.roots)]
     except (OSError, OutpostError) as error:
         failure = error if isinstance(error, OutpostError) else from_os(error)
         log.warning("the state folder cannot be used", reason=f"{failure.code}/{failure.reason}")
@@ -103,12 +113,15 @@ def _sweep(sandbox: Sandbox) -> None:
         log.info("swept", what=line)
 
 
-async def _run(config: ServeConfig, sandbox: Sandbox, executor: ThreadPoolExecutor, address: Address) -> None:
+async def _run(
+    config: ServeConfig, sandbox: Sandbox, executor: ThreadPoolExecutor, address: Address, processes: Processes
+) -> None:
     boundary = Boundary()
     server = grpc.aio.server(interceptors=[boundary], options=OPTIONS)
     wakeups = Wakeups()
-    status = _add_services(server, sandbox, executor, wakeups)
+    status = _add_services(server, sandbox, executor, wakeups, processes)
     target = _bind(server, address)
+    _reap_orphans(processes)
     with _end_of(config) as ended:
         await server.start()
         log.info("serving", version=VERSION, target=target)
@@ -118,6 +131,7 @@ async def _run(config: ServeConfig, sandbox: Sandbox, executor: ThreadPoolExecut
         sys.stdout.flush()
         await ended.wait()
     wakeups.end()  # these calls never finish by themselves
+    processes.end(config.drain_seconds)
     log.info("draining", seconds=config.drain_seconds)
     await status.enter_graceful_shutdown()
     await server.stop(config.drain_seconds)
@@ -149,11 +163,18 @@ def _open_sandbox(config: ServeConfig) -> Iterator[Sandbox]:
         roots.close()
 
 
-def _add_services(server: grpc.aio.Server, sandbox: Sandbox, executor: ThreadPoolExecutor, wakeups: Wakeups) -> Any:
+def _add_services(
+    server: grpc.aio.Server,
+    sandbox: Sandbox,
+    executor: ThreadPoolExecutor,
+    wakeups: Wakeups,
+    processes: Processes,
+) -> Any:
     # What protoc generates has no types.
     bundle_pb2_grpc.add_BundleServiceServicer_to_server(BundleService(sandbox, executor), server)  # type: ignore[no-untyped-call]
     daemon_pb2_grpc.add_DaemonServiceServicer_to_server(DaemonService(sandbox, executor), server)  # type: ignore[no-untyped-call]
     file_pb2_grpc.add_FileServiceServicer_to_server(FileService(sandbox, executor), server)  # type: ignore[no-untyped-call]
+    process_pb2_grpc.add_ProcessServiceServicer_to_server(ProcessService(processes, executor), server)  # type: ignore[no-untyped-call]
     transcripts = TranscriptService(sandbox, executor, wakeups)
     transcript_pb2_grpc.add_TranscriptServiceServicer_to_server(transcripts, server)  # type: ignore[no-untyped-call]
     status = health.aio.HealthServicer()
@@ -179,6 +200,14 @@ def _bind(server: grpc.aio.Server, address: Address) -> str:
     if address.socket_path:
         return address.target
     return f"{address.target.rpartition(':')[0]}:{port}"
+
+
+def _reap_orphans(processes: Processes) -> None:
+    def reap() -> None:
+        processes.pump.call(CHILDREN.reap)
+
+    CHILDREN.adopt(reap)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, reap)
 
 
 @contextmanager

@@ -52,14 +52,19 @@ _FLAGS = {
 }
 
 
-def chunk_message(offset: int, parts: Sequence[bytes]) -> bytes:
+def chunk_message(offset: int, parts: Sequence[bytes], *, tag: bytes = b"\x12") -> bytes:
     """Return a serialized message of any stream of `v1` that holds a chunk.
 
-    The chunk is field 2 of all of them. Its data is copied once, here; a message object would copy it twice more.
+    Its data is copied once, here; a message object would copy it twice more.
+
+    Args:
+        offset: Of the data in all of it.
+        parts: The data.
+        tag: Says which field the chunk is: 2 in all streams of payloads; output of a process is of the same form.
     """
     size = sum(map(len, parts))
     head = (b"\x08" + _varint(offset) if offset else b"") + b"\x12" + _varint(size)
-    return b"".join((b"\x12" + _varint(len(head) + size) + head, *parts))
+    return b"".join((tag + _varint(len(head) + size) + head, *parts))
 
 
 def read_chunk(data: bytes) -> tuple[int, memoryview] | None:

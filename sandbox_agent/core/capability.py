@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 from functools import cache
 
@@ -27,7 +28,7 @@ def has_exchange() -> bool:
 
 def capabilities() -> list[str]:
     """Return the words of what can be done, sorted."""
-    words = {"bundle.capture.held", "bundle.restore.negotiate", "transcript.follow", "transcript.restore"}
+    words = {"bundle.capture.held", "bundle.restore.negotiate", "process", "transcript.follow", "transcript.restore"}
     if has_openat2():
         words.add("fs.openat2")
     if has_exchange():
@@ -38,3 +39,20 @@ def capabilities() -> list[str]:
 def kernel_release() -> str:
     """Return the release of the running kernel, for people."""
     return os.uname().release
+
+
+def machine() -> str:
+    """Return the kernel's name of the processor's architecture."""
+    return os.uname().machine
+
+
+@cache
+def c_library() -> str:
+    """Return which C library programs of this system are linked with, `glibc` or `musl`; empty: another, or none.
+
+    By their loaders, not by what this process uses: it may bring its own.
+    """
+    for name, pattern in (("glibc", "ld-linux*.so*"), ("musl", "ld-musl-*.so*")):
+        if any(glob.iglob(f"/lib*/{pattern}")):
+            return name
+    return ""

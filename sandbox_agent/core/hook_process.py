@@ -19,6 +19,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from sandbox_agent.core import hook_child
+from sandbox_agent.core.child import CHILDREN
 from sandbox_agent.core.hook_child import PIECE_BYTES, PREFIX
 from sandbox_agent.errors import from_os
 from sandbox_api.errors import ConfigurationError, ProcessError, SessionError, printable
@@ -64,17 +65,19 @@ class HookProcess:
         self._hook = ""
         self._what = ""
         try:
-            self._process = subprocess.Popen(
-                child_command(memory_bytes),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                bufsize=0,
-                cwd="/",
-                env={},
-                close_fds=True,
-                start_new_session=True,
-            )
+            with CHILDREN.starting() as add:
+                self._process = subprocess.Popen(
+                    child_command(memory_bytes),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    bufsize=0,
+                    cwd="/",
+                    env={},
+                    close_fds=True,
+                    start_new_session=True,
+                )
+                add(self._process.pid)
         except OSError as error:
             if error.errno in _DESCRIPTORS:
                 raise from_os(error) from None
@@ -175,7 +178,7 @@ class HookProcess:
             # The process has not been waited for, so its number, and its group's, are still its own.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            CHILDREN.take_popen(self._process)
         self._input.close()
         self._output.close()
 

@@ -13,6 +13,7 @@ from sandbox_agent.core.file_set_record import FileSetRecord
 from sandbox_agent.core.file_set_sweep import finish_files
 from sandbox_agent.core.intent import FILE_NAME, Intent
 from sandbox_agent.core.lock import WAIT_SECONDS
+from sandbox_agent.core.process_note import sweep_processes
 from sandbox_agent.core.rollback import Rollback
 from sandbox_agent.core.sweep import finish
 from sandbox_api.errors import OutpostError, printable
@@ -89,6 +90,10 @@ class Journal:
             else:
                 intent.end()
         return told
+
+    def sweep_processes(self) -> list[str]:
+        """End what dead daemons left running; return what was done, for the log."""
+        return sweep_processes(self.directory)
 
     def _dead(self) -> Iterator[Intent]:
         for name in self.directory.names():

@@ -56,6 +56,15 @@ class StateJournal(Journal):
         """
         return super().sweep(roots, home) if os.path.lexists(self._path) else []
 
+    def sweep_processes(self) -> list[str]:
+        """End what killed daemons left running; return what was done, for the log. No folder: nothing was left.
+
+        Raises:
+            WorkspaceError: `access`: others may write to the folder.
+            OSError: it is there and cannot be opened.
+        """
+        return super().sweep_processes() if os.path.lexists(self._path) else []
+
     def check(self) -> None:
         """See that the folder can be used, where it is there; nothing is made.
 

@@ -8,7 +8,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from sandbox_agent import VERSION
-from sandbox_agent.core.capability import capabilities, kernel_release
+from sandbox_agent.core.capability import c_library, capabilities, kernel_release, machine
 from sandbox_agent.core.diagnosis import diagnose
 from sandbox_agent.core.sandbox import CliHome
 from sandbox_agent.core.session import resolve_cli_home
@@ -40,6 +40,7 @@ class DaemonService(daemon_pb2_grpc.DaemonServiceServicer):
         self._sandbox = sandbox
         self._executor = executor
         self._instance_id = uuid.uuid4().hex
+        self._c_library = c_library()  # here, since it looks at the disk
 
     async def GetInfo(  # noqa: N802, D102
         self,
@@ -59,6 +60,8 @@ class DaemonService(daemon_pb2_grpc.DaemonServiceServicer):
             instance_id=self._instance_id,
             time=timestamp(time.time_ns()),
             kernel=kernel_release(),
+            machine=machine(),
+            c_library=self._c_library,
         )
 
     async def Diagnose(  # noqa: N802, D102

@@ -1,0 +1,417 @@
+"""One process: from its start to the moment at which nothing of it is left.
+
+The one rule: it is over when its leader has ended, its group is gone and its output has been taken, and then once only.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from sandbox_agent.core.child import CHILDREN
+from sandbox_agent.core.process_input import Input
+from sandbox_agent.core.process_reader import Reader
+from sandbox_agent.core.process_remains import Remains, group_is_there
+from sandbox_agent.core.process_spawn import set_size
+from sandbox_agent.core.process_stream import Stream
+from sandbox_agent.core.process_window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sandbox_agent.core.process_plan import Plan, Size
+    from sandbox_agent.core.process_pump import Pump, Timer
+    from sandbox_agent.core.process_spawn import Spawned
+    from sandbox_agent.core.process_warden import Warden
+
+Cause = Literal["itself", "signal", "deadline", "idle", "output", "shutdown"]
+
+LINGER_SECONDS = 0.5
+"""How long what a process leaves in its group may go on after it before it is ended."""
+
+_LOOK_SECONDS = 0.02
+_ENDING = (signal.SIGTERM, signal.SIGKILL)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exit:
+    """How a process ended.
+
+    Attributes:
+        status: Exit status of one that ended by itself.
+        signal: Signal that ended it; 0: none.
+        cause: Why it ended.
+        duration_seconds: From its start to its leader's end.
+        stdout_bytes: What it printed, as far as it was taken.
+        stderr_bytes: Likewise.
+    """
+
+    status: int
+    signal: int
+    cause: Cause
+    duration_seconds: float
+    stdout_bytes: int
+    stderr_bytes: int
+
+
+class Process:
+    """A process. What is not said to be for any thread is for the pump's.
+
+    Attributes:
+        id: By which clients name it.
+        plan: What it was started from.
+        pid: Its number.
+        started_ns: When, since the epoch.
+        exit: How it ended; None: it is not over.
+        windows: What it printed: standard output, and standard error unless it runs on a terminal.
+        writer: Whoever may give it input: the last to attach.
+    """
+
+    def __init__(
+        self,
+        process_id: str,
+        plan: Plan,
+        spawned: Spawned,
+        mark: bytes,
+        *,
+        pump: Pump,
+        warden: Warden,
+        make_spool: Callable[[], int],
+        on_over: Callable[[Process], None],
+    ) -> None:
+        self.id = process_id
+        self.plan = plan
+        self.pid = spawned.pid
+        self.started_ns = time.time_ns()
+        self.exit: Exit | None = None
+        self.writer: object = None
+        self.windows: Sequence[Window] = [
+            Window(plan.keep_bytes, make_spool) for fd in (spawned.stdout, spawned.stderr) if fd >= 0
+        ]
+        self._spawned = spawned
+        self._mark = mark
+        self._pump = pump
+        self._warden = warden
+        self._on_over = on_over
+        self._lock = threading.Lock()
+        self._readers: set[Reader] = set()
+        self._wakes: set[Callable[[], None]] = set()
+        self._hold_until = time.monotonic() + plan.hold_seconds
+        self._began = time.monotonic()
+        self._printed_at = self._began
+        self._kept_bytes = 0
+        self._streams: list[Stream] = []
+        self._input: Input | None = None
+        self._watch = -1
+        self._timers: list[Timer] = []
+        self._cause: Cause | None = None
+        self._sent: set[int] = set()
+        self._remains: Remains | None = None
+        self._ended_at: float | None = None
+        self._wait_status = 0
+        self._is_clear = False
+        self._is_forgotten = False
+        self._is_lingering = False
+        self._read_at = self._began
+
+    # For any thread
+
+    @property
+    def input(self) -> Input:
+        """What it reads."""
+        assert self._input is not None  # noqa: S101 -- nobody has this object before `begin`
+        return self._input
+
+    def read_from(self, offsets: Sequence[int], wake: Callable[[], None]) -> Reader:
+        """Begin to read; the caller closes the reader.
+
+        Args:
+            offsets: What of each stream the reader has already.
+            wake: Called, in another thread, whenever there may be more.
+
+        Raises:
+            ProcessError: `output_lost`.
+            ConfigurationError: `invalid_argument`: an offset behind the end.
+        """
+        with self._lock:
+            reader = Reader(self.windows, offsets, wake, on_moved=self._reader_moved, on_closed=self._reader_closed)
+            self._readers.add(reader)
+        return reader
+
+    def wake_by(self, wake: Callable[[], None]) -> None:
+        """Have something called, in another thread, once the process is over."""
+        with self._lock:
+            self._wakes.add(wake)
+
+    def wake_no_more(self, wake: Callable[[], None]) -> None:
+        """Take back `wake_by`."""
+        with self._lock:
+            self._wakes.discard(wake)
+
+    @property
+    def read_at(self) -> float:
+        """When it was over, or the last reader went, whichever was later; infinite while somebody reads."""
+        with self._lock:
+            return float("inf") if self._readers else self._read_at
+
+    # For the pump's thread
+
+    def begin(self) -> None:
+        """Take its descriptors and start its times."""
+        spawned, plan = self._spawned, self.plan
+        fds = [fd for fd in (spawned.stdout, spawned.stderr) if fd >= 0]
+        for index, (fd, window) in enumerate(zip(fds, self.windows, strict=True)):
+            self._streams.append(
+                Stream(
+                    self._pump,
+                    fd,
+                    window,
+                    floor=lambda index=index: self._floor(index),  # type: ignore[misc]  # bound here
+                    allowance=self._allow,
+                    on_moved=self._printed,
+                    on_ended=self._settle,
+                )
+            )
+        self._input = Input(
+            self._pump,
+            spawned.stdin,
+            is_open=plan.open_input,
+            is_terminal=spawned.is_terminal,
+            first=plan.input,
+            on_moved=self._wake,
+        )
+        self._watch_exit()
+        self._set_timer(self._hold_until, self._resume)
+        if plan.deadline_seconds:
+            self._set_timer(self._began + plan.deadline_seconds, lambda: self.end("deadline", plan.grace_seconds))
+        if plan.idle_seconds:
+            self._check_idle()
+
+    def signal(self, number: int, then_kill_seconds: float) -> None:
+        """Signal its group; one whose leader has ended is not signalled."""
+        if self._ended_at is not None:
+            return
+        if then_kill_seconds:
+            self._cause = self._cause or "signal"
+            self._clear(time.monotonic() + then_kill_seconds, has_told_group=True)
+        self._sent.add(number)
+        self._signal_group(number)
+
+    def end(self, cause: Cause, grace_seconds: float) -> None:
+        """End it and everything that it started: TERM, then KILL."""
+        if self.exit is not None:
+            return
+        kill_at = time.monotonic() + grace_seconds
+        if self._ended_at is not None:
+            # By itself, perhaps: then what left its group on purpose stays.
+            self._clear(kill_at, has_told_group=False, is_all=self._cause != "itself")
+            return
+        if self._cause is None:
+            self._cause = cause
+            self._signal_group(signal.SIGTERM if grace_seconds else signal.SIGKILL)
+        self._clear(kill_at, has_told_group=True)
+
+    def resize(self, size: Size) -> None:
+        """Change the size of its terminal, if it has one and has not ended."""
+        if self._spawned.is_terminal and not self._streams[0].is_ended:
+            with suppress(OSError):  # it ends at this moment
+                set_size(self._streams[0].fd, size)
+
+    def forget(self) -> None:
+        """Let go of its output, as soon as nobody reads it; nobody will begin to."""
+        with self._lock:
+            self._is_forgotten = True
+            is_read = bool(self._readers)
+        if not is_read and self.exit is not None:
+            for window in self.windows:
+                window.close()
+
+    def abandon(self) -> None:
+        """Take no more of its output and do not wait for what is left of it; the daemon ends."""
+        for stream in self._streams:
+            stream.end()
+        self._is_clear = True
+        self._settle()
+
+    # Output
+
+    def _floor(self, index: int) -> int:
+        """Return from where on nothing of a stream may be dropped."""
+        with self._lock:
+            if self._readers:
+                return min(reader.sent[index] for reader in self._readers) - self.windows[index].reserve_bytes
+            if time.monotonic() < self._hold_until:
+                return 0
+        return self.windows[index].end
+
+    def _allow(self, count: int) -> int:
+        limit = self.plan.max_output_bytes
+        if limit and self._kept_bytes + count > limit:
+            count = limit - self._kept_bytes
+            self.end("output", self.plan.grace_seconds)
+        self._kept_bytes += count
+        return count
+
+    def _printed(self) -> None:
+        self._printed_at = time.monotonic()
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._lock:
+            wakes = [*(reader.wake for reader in self._readers), *self._wakes]
+        for wake in wakes:
+            wake()
+
+    def _resume(self) -> None:
+        for stream in self._streams:
+            stream.resume()
+        self._settle()
+
+    def _reader_moved(self) -> None:
+        if any(stream.is_paused for stream in self._streams):
+            self._pump.call(self._resume)
+
+    def _reader_closed(self, reader: Reader) -> None:
+        with self._lock:
+            self._readers.discard(reader)
+            if not self._readers:
+                self._hold_until = time.monotonic() + self.plan.hold_seconds
+                self._read_at = time.monotonic()
+        self._pump.call(self._went)
+
+    def _went(self) -> None:
+        if self._is_forgotten:
+            self.forget()
+        elif self.exit is None:
+            self._set_timer(self._hold_until, self._resume)
+            self._resume()
+
+    # Times
+
+    def _check_idle(self) -> None:
+        if any(stream.is_paused for stream in self._streams):
+            self._printed_at = time.monotonic()  # it would print if it could
+        due = self._printed_at + self.plan.idle_seconds
+        if time.monotonic() >= due:
+            self.end("idle", self.plan.grace_seconds)
+        else:
+            self._set_timer(due, self._check_idle)
+
+    def _set_timer(self, moment: float, call: Callable[[], None]) -> None:
+        self._timers = [timer for timer in self._timers if timer.call is not None]
+        self._timers.append(self._pump.at(moment, call))
+
+    # Its end
+
+    def _watch_exit(self) -> None:
+        try:
+            self._watch = os.pidfd_open(self.pid)
+        except OSError:
+            self._look_for_exit()  # a kernel without them
+        else:
+            self._pump.watch(self._watch, select.EPOLLIN, self._exited)
+
+    def _look_for_exit(self) -> None:
+        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            self._set_timer(time.monotonic() + _LOOK_SECONDS, self._look_for_exit)
+        else:
+            self._exited()
+
+    def _exited(self) -> None:
+        if self._watch >= 0:
+            self._pump.unwatch(self._watch)
+            os.close(self._watch)
+        self._ended_at = time.monotonic()
+        self._wait_status = CHILDREN.take(self.pid)
+        if self._spawned.popen is not None:
+            self._spawned.popen.returncode = os.waitstatus_to_exitcode(self._wait_status)
+        if self._cause is None:
+            number = os.WTERMSIG(self._wait_status) if os.WIFSIGNALED(self._wait_status) else 0
+            self._cause = "signal" if number in self._sent or self._sent.intersection(_ENDING) else "itself"
+        if self._cause != "itself" and self._remains is None:
+            self._clear(self._ended_at + self.plan.grace_seconds, has_told_group=signal.SIGTERM in self._sent)
+        self._warden.look_soon()
+        self.input.close()
+        self._settle()
+
+    def _signal_group(self, number: int) -> None:
+        # Its leader has not been waited for: the number is still its own.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def _clear(self, kill_at: float, *, has_told_group: bool, is_all: bool = True) -> None:
+        """Have everything ended that is left, or in time will be, in its group, or that has its session or mark."""
+        if self._remains is None:
+            self._remains = Remains(
+                self.pid, self._spawned.start_ticks, self._mark, is_all, kill_at, has_told_group=has_told_group
+            )
+            self._warden.add(self._remains, self._looked)
+        else:
+            self._remains.kill_at = min(kill_at, self._remains.kill_at)
+        self._set_timer(kill_at, self._kill)
+
+    def _kill(self) -> None:
+        if self._ended_at is None:
+            self._signal_group(signal.SIGKILL)
+
+    def _looked(self, left_count: int, looked_at: float, *, is_final: bool) -> bool:
+        """Hear what was left at some time; tell whether to look again."""
+        if self._ended_at is None or looked_at < self._ended_at or (left_count and not is_final):
+            return True
+        self._is_clear = True
+        self._settle()
+        return False
+
+    def _settle(self) -> None:
+        """Go on to the end as far as that is possible now."""
+        if self._ended_at is None or self.exit is not None:
+            return
+        if self._remains is None and not self._is_clear:
+            self._is_clear = not group_is_there(self.pid)
+            if not self._is_clear:
+                self._linger(self._ended_at + LINGER_SECONDS)
+                return
+        if self._is_clear:
+            for stream in self._streams:
+                stream.drain()
+            if all(stream.is_ended for stream in self._streams) and self.exit is None:
+                self._finish(self._ended_at)
+
+    def _linger(self, until: float) -> None:
+        now = time.monotonic()
+        if now < until:
+            if not self._is_lingering:
+                self._is_lingering = True
+                self._set_timer(min(until, now + _LOOK_SECONDS), self._linger_on)
+        else:
+            self._clear(now + self.plan.grace_seconds, has_told_group=False, is_all=False)
+
+    def _linger_on(self) -> None:
+        self._is_lingering = False
+        self._settle()
+
+    def _finish(self, ended_at: float) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        is_signalled = os.WIFSIGNALED(self._wait_status)
+        sizes = [window.end for window in self.windows]
+        with self._lock:
+            self._read_at = time.monotonic()
+        self.exit = Exit(
+            status=0 if is_signalled else os.WEXITSTATUS(self._wait_status),
+            signal=os.WTERMSIG(self._wait_status) if is_signalled else 0,
+            cause=self._cause or "itself",
+            duration_seconds=ended_at - self._began,
+            stdout_bytes=sizes[0],
+            stderr_bytes=sizes[1] if len(sizes) > 1 else 0,
+        )
+        self._wake()
+        self._on_over(self)
+        if self._is_forgotten:
+            self.forget()

@@ -1,0 +1,90 @@
+"""The note that a daemon which runs processes leaves for the next one, should it be killed.
+
+One file for a daemon, not for a process: all its processes have its random number in their mark, so that they are found
+by that alone. The living daemon holds a lock on the file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from sandbox_agent.core.process_remains import end_marked
+
+if TYPE_CHECKING:
+    from sandbox_agent.core.paths import Directory
+
+PATIENCE_SECONDS = 2.0
+"""For what a killed daemon left, from TERM to KILL."""
+
+_NAME = re.compile(rb"processes-([0-9a-f]{32})")
+
+
+class Note:
+    """The note of this daemon.
+
+    Attributes:
+        key: Random; the marks of its processes begin with it.
+    """
+
+    def __init__(self) -> None:
+        self.key = uuid.uuid4().hex
+        self._fd = -1
+
+    def write(self, folder: Directory) -> None:
+        """Leave the note, once.
+
+        Raises:
+            OSError: it cannot be left.
+        """
+        if self._fd < 0:
+            self._fd = folder.file(self._name, os.O_CREAT | os.O_EXCL | os.O_RDWR)
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def remove(self, folder: Directory) -> None:
+        """Take it back: nothing is running any more."""
+        if self._fd >= 0:
+            with suppress(OSError):
+                os.unlink(self._name, dir_fd=folder.fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    @property
+    def _name(self) -> bytes:
+        return b"processes-" + self.key.encode()
+
+
+def sweep_processes(folder: Directory) -> list[str]:
+    """End what killed daemons left running; return what was done, for the log.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    told = []
+    for name in folder.names():
+        matched = _NAME.fullmatch(name)
+        if matched is not None and _is_left(folder, name):
+            count = end_marked(matched[1] + b".", patience_seconds=PATIENCE_SECONDS)
+            with suppress(OSError):
+                os.unlink(name, dir_fd=folder.fd)
+            told.append(f"ended {count} processes of a daemon that was killed")
+    return told
+
+
+def _is_left(folder: Directory, name: bytes) -> bool:
+    try:
+        fd = folder.file(name, os.O_RDWR)
+    except OSError:
+        return False  # a link or worse
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(fd)

@@ -1,0 +1,163 @@
+"""What is left of processes that are being ended: found in /proc, by group, session or mark, and ended.
+
+The one rule: a process is signalled through a descriptor of itself, after it has been looked at again; its number may
+have been given to another one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sandbox_agent.core.process_plan import MARK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_STATE, _GROUP, _SESSION, _START_TICKS = 0, 2, 3, 19  # fields 3, 5, 6 and 22 of /proc/PID/stat, after the command
+_MAX_ENVIRONMENT_BYTES = 4 << 20
+
+
+@dataclass(slots=True)
+class Remains:
+    """A process of ours that is being ended.
+
+    Attributes:
+        pid: Its number, also of its group and session.
+        start_ticks: When it began.
+        mark: Value of `MARK` in its environment.
+        is_all: Whether everything that has its session or its mark is to go; otherwise its group alone.
+        kill_at: From when on KILL is sent, of the monotonic clock.
+        has_told_group: Whether its group as a whole has got TERM.
+        told: Those that have got TERM, by number and start.
+    """
+
+    pid: int
+    start_ticks: int
+    mark: bytes
+    is_all: bool
+    kill_at: float
+    has_told_group: bool
+    told: set[tuple[int, int]] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    pid: int
+    group: int
+    session: int
+    start_ticks: int
+
+
+def end_remains(remains: Sequence[Remains]) -> list[int]:
+    """Signal what is left of each once; return how many there are of each, without the process itself."""
+    seen = list(_processes())
+    reused = {one.pid: one.start_ticks for one in seen}
+    needs_marks = any(one.is_all for one in remains)
+    marks = {one.pid: mark for one in seen if needs_marks and (mark := mark_of(one.pid))}
+    now = time.monotonic()
+    counts = []
+    for ended in remains:
+        # While any of its members lives, the number of a group belongs to it; else it may be another's by now.
+        has_number = reused.get(ended.pid, ended.start_ticks) == ended.start_ticks
+        left = [one for one in seen if one.pid != ended.pid and _belongs(one, ended, marks, has_number=has_number)]
+        for one in left:
+            _end(one, ended, is_kill=now >= ended.kill_at)
+        counts.append(len(left))
+    return counts
+
+
+def end_marked(prefix: bytes, *, patience_seconds: float) -> int:
+    """End every process with a mark that begins so, and what shares its session; return how many there were.
+
+    Args:
+        prefix: Beginning of the marks.
+        patience_seconds: From TERM to KILL, and again from there until what is left is left.
+    """
+    found: set[tuple[int, int]] = set()
+    began = time.monotonic()
+    while time.monotonic() < began + 2 * patience_seconds:
+        seen = list(_processes())
+        marked = {one.session for one in seen if mark_of(one.pid).startswith(prefix)}
+        # A session of somebody else, in which a marked process runs, has a leader without the mark.
+        marked -= {one.pid for one in seen if one.pid == one.session and not mark_of(one.pid).startswith(prefix)}
+        left = [one for one in seen if one.session in marked or mark_of(one.pid).startswith(prefix)]
+        if not left:
+            break
+        is_kill = time.monotonic() >= began + patience_seconds
+        for one in left:
+            key = one.pid, one.start_ticks
+            if is_kill or key not in found:
+                _signal(one, signal.SIGKILL if is_kill else signal.SIGTERM)
+            found.add(key)
+        time.sleep(0.02)
+    return len(found)
+
+
+def group_is_there(pid: int) -> bool:
+    """Tell whether a group has members, ended ones that nobody has waited for among them."""
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def mark_of(pid: int) -> bytes:
+    """Return the mark in a process's environment; empty: it has none, or hides it."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            data = b"\0" + file.read(_MAX_ENVIRONMENT_BYTES)
+    except OSError:
+        return b""
+    return data.partition(b"\0" + MARK + b"=")[2].partition(b"\0")[0]
+
+
+def _processes() -> Iterator[_Seen]:
+    """Yield all processes that run, but this one."""
+    own = os.getpid()
+    for name in os.listdir("/proc"):
+        if name.isdecimal() and int(name) != own and (seen := _look(int(name))):
+            yield seen
+
+
+def _look(pid: int) -> _Seen | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        if fields[_STATE] in (b"Z", b"X"):
+            return None
+        return _Seen(pid, int(fields[_GROUP]), int(fields[_SESSION]), int(fields[_START_TICKS]))
+    except (OSError, IndexError):
+        return None
+
+
+def _belongs(one: _Seen, ended: Remains, marks: dict[int, bytes], *, has_number: bool) -> bool:
+    if ended.is_all and marks.get(one.pid) == ended.mark:
+        return True
+    return has_number and ended.pid in ((one.group, one.session) if ended.is_all else (one.group,))
+
+
+def _end(one: _Seen, ended: Remains, *, is_kill: bool) -> None:
+    key = one.pid, one.start_ticks
+    is_told = key in ended.told or (ended.has_told_group and one.group == ended.pid)
+    if is_kill or not is_told:
+        ended.told.add(key)
+        _signal(one, signal.SIGKILL if is_kill else signal.SIGTERM)
+
+
+def _signal(one: _Seen, number: int) -> None:
+    with suppress(OSError):
+        held = os.pidfd_open(one.pid)
+        try:
+            again = _look(one.pid)
+            if again is not None and again.start_ticks == one.start_ticks:
+                signal.pidfd_send_signal(held, number)
+        finally:
+            os.close(held)

@@ -1,0 +1,141 @@
+"""One stream that a process prints: from its pipe into its window, as fast as whoever reads allows."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import select
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandbox_agent.core.process_pump import Pump
+    from sandbox_agent.core.process_window import Window
+
+READ_BYTES = 256 << 10
+_PIPE_BYTES = 64 << 10
+_LARGE_PIPE_BYTES = 1 << 20
+
+_buffer = memoryview(bytearray(READ_BYTES))  # of the pump's thread, which reads from one pipe at a time
+
+
+class Stream:
+    """A stream; its methods run in the pump's thread.
+
+    Attributes:
+        fd: Where the process's output is read.
+        window: What of it is kept.
+        is_ended: Whether nothing more is read.
+        is_paused: Whether nothing is read for want of room.
+
+    Args:
+        pump: The thread.
+        fd: Where the process's output is read; owned by this object.
+        window: Where it goes; owned by this object.
+        floor: Tells from which offset on nothing may be dropped.
+        allowance: Tells how much may still be kept, and is told how much was.
+        on_moved: Called when something was read.
+        on_ended: Called when nothing more will be read.
+    """
+
+    def __init__(
+        self,
+        pump: Pump,
+        fd: int,
+        window: Window,
+        *,
+        floor: Callable[[], int],
+        allowance: Callable[[int], int],
+        on_moved: Callable[[], None],
+        on_ended: Callable[[], None],
+    ) -> None:
+        self.window = window
+        self.is_ended = False
+        self.is_paused = False
+        self.fd = fd
+        self._pump = pump
+        self._floor = floor
+        self._allowance = allowance
+        self._on_moved = on_moved
+        self._on_ended = on_ended
+        self._left = b""
+        self._is_large = False
+        pump.watch(fd, select.EPOLLIN, self._ready)
+
+    def resume(self) -> None:
+        """Go on reading, when that stopped for want of room and there is some again."""
+        if not self.is_paused or self.is_ended:
+            return
+        if self._left:
+            left, self._left = self._left, b""
+            self._keep(memoryview(left))
+        if not self._left and self.window.room_bytes(self._floor()) > 0:
+            self.is_paused = False
+            self._pump.watch(self.fd, select.EPOLLIN, self._ready)
+
+    def drain(self) -> None:
+        """Take what is there and end the stream: whoever still holds its other end does not belong to the process.
+
+        Without room it is not ended; call again after `resume`.
+        """
+        while not self.is_ended and not self.is_paused:
+            if not self._ready():
+                self.end()
+
+    def end(self) -> None:
+        """Read no more."""
+        if not self.is_ended:
+            self.is_ended = True
+            self._pump.unwatch(self.fd)
+            os.close(self.fd)
+            self._on_ended()
+
+    def _ready(self) -> bool:
+        """Read once; tell whether there may be more."""
+        floor = self._floor()
+        room_bytes = self.window.room_bytes(floor)
+        if room_bytes <= 0:
+            self._pause()
+            return True
+        piece = _buffer[: min(room_bytes, READ_BYTES)]
+        try:
+            count = os.readv(self.fd, [piece])
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno != errno.EIO:  # what a terminal says when nobody has it any more
+                raise
+            count = 0
+        if not count:
+            self.end()
+            return True
+        if count >= _PIPE_BYTES and not self._is_large:
+            self._enlarge()
+        self._keep(piece[:count])
+        return True
+
+    def _keep(self, data: memoryview) -> None:
+        data = data[: self._allowance(len(data))]
+        taken = self.window.append(data, self._floor())
+        if taken < len(data):  # the disk is full
+            self._left = bytes(data[taken:])
+            self._allowance(taken - len(data))
+            self._pause()
+        if taken:
+            self._on_moved()
+
+    def _pause(self) -> None:
+        # Unwatched, not watched for nothing: the other end's closing would be told again and again.
+        self.is_paused = True
+        self._pump.unwatch(self.fd)
+        self._pump.call(self.resume)  # a reader may have moved on before it could see that
+
+    def _enlarge(self) -> None:
+        """Give a busy pipe more room, once; a user may have only so much of it for all pipes."""
+        self._is_large = True
+        try:
+            fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, _LARGE_PIPE_BYTES)
+        except OSError:
+            return  # not allowed, or a terminal

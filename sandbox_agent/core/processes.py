@@ -1,0 +1,314 @@
+"""All processes of one daemon: started once each, known by their ids, forgotten in time."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from sandbox_agent import log
+from sandbox_agent.core.paths import LinkError
+from sandbox_agent.core.process import Process
+from sandbox_agent.core.process_note import Note
+from sandbox_agent.core.process_plan import MARK, environment_of
+from sandbox_agent.core.process_pump import Pump
+from sandbox_agent.core.process_spawn import own_directory_and_umask, spawn
+from sandbox_agent.core.process_warden import Warden
+from sandbox_agent.core.process_window import open_spool
+from sandbox_agent.core.program import find_program
+from sandbox_agent.errors import from_os
+from sandbox_api.errors import ConflictError, LimitError, OutpostError, ProcessError, UnavailableError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sandbox_agent.core.paths import Directory
+    from sandbox_agent.core.process import Cause
+    from sandbox_agent.core.process_plan import Plan
+    from sandbox_agent.core.sandbox import Sandbox
+
+MAX_PROCESSES_COUNT = 256
+MAX_OVER_COUNT = 1024
+"""Processes that are over and not released."""
+MAX_SPOOLED_COUNT = 128
+"""Those of them that hold files of output."""
+KEEP_SECONDS = 600.0
+"""How long one that is over is kept, from its end or its last reader."""
+
+_SWEEP_SECONDS = 10.0
+_CLOSE_SECONDS = 8.0
+
+
+class _Entry:
+    """A process, or the start of one."""
+
+    def __init__(self, fingerprint: bytes) -> None:
+        self.fingerprint = fingerprint
+        self.start: Future[Process] = Future()
+
+    @property
+    def process(self) -> Process | None:
+        done = self.start.done() and self.start.exception() is None
+        return self.start.result() if done else None
+
+
+class Processes:
+    """The processes of a daemon. Leave it with `close`.
+
+    Args:
+        sandbox: Where they run.
+        umask: What they get.
+        max_count: Most that run at a time.
+    """
+
+    def __init__(self, sandbox: Sandbox, *, umask: int, max_count: int = MAX_PROCESSES_COUNT) -> None:
+        self._sandbox = sandbox
+        self._umask = umask
+        self._max_count = max_count
+        self._own = {os.fsencode(name): os.fsencode(value) for name, value in sandbox.environment.items()}
+        self._note = Note()
+        self._has_note = True
+        self._started_count = 0
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+        self._is_ending = False
+        self.pump = Pump()
+        self._warden = Warden(self.pump)
+        # One thread: what is started is started one after the other in any case, and this one has its own directory.
+        self._spawner = ThreadPoolExecutor(1, "spawner", initializer=own_directory_and_umask)
+        self.pump.call(self._expire)
+
+    def start(self, process_id: str, plan: Plan, fingerprint: bytes) -> Future[Process]:
+        """Begin to start a process; a repeated start of the same gives the same.
+
+        Args:
+            process_id: Its id.
+            plan: What to start; checked.
+            fingerprint: Equal for equal requests.
+
+        Returns:
+            The process, or why it could not be started. The start goes on whether or not anybody waits.
+
+        Raises:
+            ConflictError: `exists`.
+            LimitError: `max_processes`.
+            UnavailableError: `unreachable`: the daemon ends.
+        """
+        with self._lock:
+            entry = self._entries.get(process_id)
+            if entry is not None:
+                if entry.fingerprint != fingerprint:
+                    raise ConflictError(
+                        "exists", f"the id '{process_id}' belongs to another process", facts={"id": process_id}
+                    )
+                return entry.start
+            if self._is_ending:
+                raise UnavailableError("unreachable", "the daemon is ending")
+            self._check_count()
+            entry = self._entries[process_id] = _Entry(fingerprint)
+            # Within the lock: nothing is submitted once the daemon ends.
+            self._spawner.submit(self._start, process_id, plan, entry)
+        return entry.start
+
+    def get(self, process_id: str) -> Process:
+        """Return a process.
+
+        Raises:
+            ProcessError: `unknown`.
+        """
+        with self._lock:
+            entry = self._entries.get(process_id)
+            process = entry.process if entry is not None else None
+        if process is None:
+            raise ProcessError(
+                "unknown",
+                f"no process '{process_id}' is known",
+                hint="a daemon that was started again knows none of those before",
+                facts={"id": process_id},
+            )
+        return process
+
+    def known(self) -> list[Process]:
+        """Return all processes, oldest first."""
+        with self._lock:
+            found = [entry.process for entry in self._entries.values()]
+        return sorted((process for process in found if process is not None), key=lambda process: process.started_ns)
+
+    def release(self, process_id: str) -> None:
+        """Begin to forget a process: at once when it is over, else when it will be.
+
+        Raises:
+            ProcessError: `unknown`: there is nothing to forget.
+        """
+        process = self.get(process_id)
+        self.pump.call(lambda: self._release(process))
+
+    def find_program(self, name: bytes, variables: Mapping[bytes, bytes]) -> Future[bytes]:
+        """Look for a program as a start would; the absolute path, empty: there is none."""
+        return self._spawner.submit(self._find_program, name, variables)
+
+    def end(self, within_seconds: float) -> None:
+        """Begin to end all processes, because the daemon ends."""
+        with self._lock:
+            self._is_ending = True
+        # After the starts in progress.
+        self._spawner.submit(
+            self.pump.call, lambda: self._end_all("shutdown", min(within_seconds / 2, _CLOSE_SECONDS / 2))
+        )
+
+    def close(self) -> None:
+        """End what still runs, at once, and the threads."""
+        with self._lock:
+            self._is_ending = True
+        self._spawner.shutdown()
+        self.pump.call(lambda: self._end_all("shutdown", 0.0))
+        running = [process for process in self.known() if process.exit is None]
+        until = time.monotonic() + _CLOSE_SECONDS
+        for process in running:
+            over = threading.Event()
+            process.wake_by(over.set)
+            while process.exit is None and time.monotonic() < until:
+                over.wait(max(0.0, min(1.0, until - time.monotonic())))
+                over.clear()
+        for process in self.known():
+            self.pump.call(process.abandon)
+            self.pump.call(process.forget)
+        self._warden.close()
+        self.pump.close()
+        if any(process.exit is None for process in running):
+            log.warning("processes are left")
+        elif self._has_note:
+            self._without_note()
+
+    # In the spawner's thread
+
+    def _start(self, process_id: str, plan: Plan, entry: _Entry) -> None:
+        try:
+            process = self._spawn(process_id, plan)
+        except BaseException as error:  # noqa: BLE001  it goes to who waits for the start
+            with self._lock:
+                del self._entries[process_id]
+            entry.start.set_exception(error)
+            return
+        begun = threading.Event()
+
+        def begin() -> None:
+            try:
+                process.begin()
+            finally:
+                begun.set()
+
+        self.pump.call(begin)
+        begun.wait()
+        entry.start.set_result(process)
+
+    def _spawn(self, process_id: str, plan: Plan) -> Process:
+        self._leave_note()
+        self._started_count += 1
+        mark = f"{self._note.key}.{self._started_count}".encode()
+        with self._directory(plan.cwd) as directory:
+            environment = environment_of(self._own, self._sandbox.home, plan.variables)
+            environment |= {b"PWD": directory.path, MARK: mark}
+            spawned = spawn(plan, environment, directory, self._umask)
+        return Process(
+            process_id,
+            plan,
+            spawned,
+            mark,
+            pump=self.pump,
+            warden=self._warden,
+            make_spool=lambda: open_spool(self._sandbox.journal.directory),
+            on_over=self._over,
+        )
+
+    def _directory(self, path: bytes) -> Directory:
+        path = path or self._sandbox.workspace
+        try:
+            return self._sandbox.roots.directory(path)
+        except LinkError:
+            raise
+        except (FileNotFoundError, NotADirectoryError):
+            raise ProcessError(
+                "no_such_directory",
+                f"the working directory '{printable(path)}' is not there",
+                facts={"path": printable(path)},
+            ) from None
+
+    def _find_program(self, name: bytes, variables: Mapping[bytes, bytes]) -> bytes:
+        environment = environment_of(self._own, self._sandbox.home, variables)
+        with self._directory(b"") as directory:
+            found = find_program(name, environment.get(b"PATH"), directory.fd)
+        return os.path.normpath(os.path.join(self._sandbox.workspace, found)) if found else b""
+
+    def _leave_note(self) -> None:
+        if not self._has_note:
+            return
+        try:
+            self._note.write(self._sandbox.journal.directory)
+        except (OSError, OutpostError) as error:
+            failure = error if isinstance(error, OutpostError) else from_os(error)
+            self._has_note = False
+            log.warning("what this daemon starts outlives its kill", reason=f"{failure.code}/{failure.reason}")
+
+    def _without_note(self) -> None:
+        try:
+            self._note.remove(self._sandbox.journal.directory)
+        except (OSError, OutpostError):
+            return  # then it is found by the next start, and nothing with it
+
+    # In the pump's thread
+
+    def _over(self, process: Process) -> None:
+        outcome = process.exit
+        if outcome is not None:
+            seconds = f"{outcome.duration_seconds:.3f}"
+            log.info("process", pid=process.pid, seconds=seconds, cause=outcome.cause, status=outcome.status)
+        self._drop_oldest()
+
+    def _release(self, process: Process) -> None:
+        if process.exit is None:
+            process.end("signal", process.plan.grace_seconds)
+            process.wake_by(lambda: self.pump.call(lambda: self._drop_over(process)))
+        self._drop_over(process)
+
+    def _drop_over(self, process: Process) -> None:
+        if process.exit is not None:
+            self._drop(process)
+
+    def _drop(self, process: Process) -> None:
+        with self._lock:
+            entry = self._entries.get(process.id)
+            if entry is not None and entry.process is process:
+                del self._entries[process.id]
+        process.forget()
+
+    def _drop_oldest(self) -> None:
+        over = sorted((one for one in self.known() if one.exit is not None), key=lambda one: one.read_at)
+        spooled = [one for one in over if any(window.has_spool for window in one.windows)]
+        for one in {*over[: max(0, len(over) - MAX_OVER_COUNT)], *spooled[: max(0, len(spooled) - MAX_SPOOLED_COUNT)]}:
+            self._drop(one)
+
+    def _expire(self) -> None:
+        before = time.monotonic() - KEEP_SECONDS
+        for process in self.known():
+            if process.exit is not None and process.read_at < before:
+                self._drop(process)
+        self.pump.at(time.monotonic() + _SWEEP_SECONDS, self._expire)
+
+    def _end_all(self, cause: Cause, grace_seconds: float) -> None:
+        for process in self.known():
+            process.end(cause, min(grace_seconds, process.plan.grace_seconds))
+
+    def _check_count(self) -> None:
+        running: Sequence[_Entry] = [
+            entry for entry in self._entries.values() if entry.process is None or entry.process.exit is None
+        ]
+        if len(running) >= self._max_count:
+            raise LimitError(
+                "max_processes",
+                f"{len(running)} processes run already",
+                hint="wait for one to end, or start the daemon with a larger --max-processes",
+                facts={"max_processes": str(self._max_count)},
+            )

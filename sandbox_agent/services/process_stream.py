@@ -1,0 +1,180 @@
+"""One call of `Attach`: output on its way to the client, and input on its way to the process."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from sandbox_agent.core.process_plan import MAX_INPUT_BYTES, Size
+from sandbox_api.errors import SessionError
+from sandbox_api.v1 import process_pb2
+from sandbox_api.wire import chunk_message
+
+if TYPE_CHECKING:
+    from sandbox_agent.core.process import Exit, Process
+    from sandbox_agent.core.process_reader import Piece, Reader
+    from sandbox_agent.core.processes import Processes
+    from sandbox_agent.services.worker import Worker
+
+    Context = grpc.aio.ServicerContext[Any, Any]
+
+BEAT_SECONDS = 10.0
+"""Longest silence of a call."""
+
+_TAGS = (b"\x0a", b"\x12")  # fields 1 and 2 of `AttachResponse`
+_BEAT = process_pb2.AttachResponse(beat=process_pb2.ProcessBeat()).SerializeToString()
+_CAUSES = {
+    "itself": process_pb2.ProcessExit.CAUSE_ITSELF,
+    "signal": process_pb2.ProcessExit.CAUSE_SIGNAL,
+    "deadline": process_pb2.ProcessExit.CAUSE_DEADLINE,
+    "idle": process_pb2.ProcessExit.CAUSE_IDLE,
+    "output": process_pb2.ProcessExit.CAUSE_OUTPUT,
+    "shutdown": process_pb2.ProcessExit.CAUSE_SHUTDOWN,
+}
+
+
+class Wakeup:
+    """Wakes a call from another thread, once for however many causes; calling it is what they do."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+        self._is_pending = False
+
+    def __call__(self) -> None:
+        """Wake the call."""
+        if not self._is_pending:
+            self._is_pending = True
+            try:
+                self._loop.call_soon_threadsafe(self._event.set)
+            except RuntimeError:
+                return  # the loop has ended, and the call with it
+
+    async def wait(self) -> None:
+        """Wait until it is called, or was since the last wait."""
+        await self._event.wait()
+        # In this order: a cause that comes in between sets the event again.
+        self._event.clear()
+        self._is_pending = False
+
+
+class AttachCall:
+    """The call.
+
+    Args:
+        context: Its stream.
+        processes: Where its process is looked for.
+    """
+
+    def __init__(self, context: Context, processes: Processes) -> None:
+        self._context = context
+        self._processes = processes
+        self._wakeup = Wakeup()
+
+    async def run(self, worker: Worker) -> None:
+        """Serve it to its end.
+
+        Raises:
+            ProcessError: `unknown`, `output_lost`.
+            ConfigurationError: `invalid_argument`.
+            SessionError: `protocol`.
+        """
+        begin = await self._begin()
+        process = self._processes.get(begin.id)
+        reader = await worker.enter(
+            closing(process.read_from((begin.stdout_offset, begin.stderr_offset), self._wakeup))
+        )
+        process.writer = self
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                receiving = tasks.create_task(self._receive(process))
+                await self._send(worker, process, reader)
+                receiving.cancel()
+        except BaseExceptionGroup as group:
+            # One task failed and the other was cancelled for it.
+            raise group.exceptions[0] from None
+
+    async def _begin(self) -> process_pb2.AttachBegin:
+        message = await self._context.read()
+        if message is grpc.aio.EOF or message.WhichOneof("part") != "begin":
+            raise SessionError("protocol", "the stream does not begin with its beginning")
+        begin: process_pb2.AttachBegin = message.begin
+        return begin
+
+    async def _receive(self, process: Process) -> None:
+        while (message := await self._context.read()) is not grpc.aio.EOF:
+            part = message.WhichOneof("part")
+            if process.writer is not self:
+                raise SessionError("protocol", "another client has attached since, and writes")
+            if part == "resize":
+                size = Size(message.resize.rows, message.resize.columns).check()
+                self._processes.pump.call(partial(process.resize, size))
+            elif part == "input":
+                await self._pass_on(process, message.input)
+            else:
+                raise SessionError("protocol", f"a {part or 'message without content'} stands where input was next")
+
+    async def _pass_on(self, process: Process, message: process_pb2.ProcessInput) -> None:
+        if len(message.data) > MAX_INPUT_BYTES:
+            raise SessionError("protocol", f"input of {len(message.data)} bytes is too much for one message")
+        room = Wakeup()
+        process.wake_by(room)
+        try:
+            while not process.input.has_room:
+                await room.wait()
+        finally:
+            process.wake_no_more(room)
+        process.input.offer(message.offset, message.data, is_end=message.end)
+
+    async def _send(self, worker: Worker, process: Process, reader: Reader) -> None:
+        told: tuple[int, bool] | None = None
+        while True:
+            outcome = process.exit
+            taken = process.input.taken, process.input.is_closed
+            if taken != told:
+                told = taken
+                await self._context.write(_pack_taken(*taken))
+            pieces = await worker.run(reader.take) if reader.has_more else []
+            if pieces:
+                await self._send_pieces(worker, reader, pieces)
+            elif outcome is not None:
+                await self._context.write(process_pb2.AttachResponse(exit=pack_exit(outcome)))
+                return
+            else:
+                await self._wait()
+
+    async def _send_pieces(self, worker: Worker, reader: Reader, pieces: list[Piece]) -> None:
+        """Send pieces; the next are read while they are on their way."""
+        while pieces:
+            step = worker.start(reader.take)
+            for number, offset, data in pieces:
+                await self._context.write(chunk_message(offset, [data], tag=_TAGS[number]))
+            reader.confirm(pieces)
+            pieces = await asyncio.wrap_future(step)
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(BEAT_SECONDS):
+                await self._wakeup.wait()
+        except TimeoutError:
+            await self._context.write(_BEAT)
+
+
+def pack_exit(outcome: Exit) -> process_pb2.ProcessExit:
+    """Return the wire form of the end of a process."""
+    return process_pb2.ProcessExit(
+        status=outcome.status,
+        signal=outcome.signal,
+        cause=_CAUSES[outcome.cause],
+        duration_seconds=outcome.duration_seconds,
+        stdout_bytes=outcome.stdout_bytes,
+        stderr_bytes=outcome.stderr_bytes,
+    )
+
+
+def _pack_taken(offset: int, is_closed: bool) -> process_pb2.AttachResponse:  # noqa: FBT001  as `Input` tells it
+    return process_pb2.AttachResponse(input_taken=process_pb2.InputTaken(offset=offset, closed=is_closed))
