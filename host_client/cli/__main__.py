@@ -19,6 +19,7 @@ from host_client.cli.command import (
     relay,
     relocate,
     restore,
+    run,
     sessions,
     validate,
 )
@@ -51,6 +52,7 @@ for _command in (
     relay.relay,
     follow.follow,
     execute,
+    run.run,
     recovery.recovery,
     relocate.relocate,
     inspect.inspect,
@@ -79,9 +81,8 @@ def _status(words: list[str]) -> int:
     try:
         action = outpost.main(words, prog_name="outpost", standalone_mode=False)
         return asyncio.run(_run(action)) if asyncio.iscoroutine(action) else int(action or 0)
-    except OutpostError as error:
-        output.error(error)
-        return error.exit_status
+    except (OutpostError, ExceptionGroup) as error:
+        return _failed(output, error)
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.ClickException as error:
@@ -95,6 +96,17 @@ def _status(words: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the last resort: one line instead of a stack
         output.fault(error)
         return 1
+
+
+def _failed(output: Output, error: OutpostError | ExceptionGroup) -> int:
+    """Tell a failure, or all of several at once; return the exit status of the first."""
+    errors = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
+    known = [one for one in errors if isinstance(one, OutpostError)]
+    if len(known) < len(errors):
+        output.fault(error)
+        return 1
+    output.error(*known)
+    return known[0].exit_status
 
 
 async def _run(action: Coroutine[object, object, int | None]) -> int:

@@ -46,13 +46,20 @@ class Output:
         if not self.as_json:
             _print(printable(text), is_error=True)
 
-    def error(self, error: OutpostError) -> None:
-        """Print a failure: one line with code and reason, the entries at fault, and what to do."""
+    def error(self, error: OutpostError, *others: OutpostError) -> None:
+        """Print a failure: one line with code and reason, the entries at fault, and what to do.
+
+        Args:
+            error: The failure.
+            others: What failed after it, for example while a failed turn was wound up.
+        """
         if self.as_json:
-            _print_document({"error": error_document(error)})
+            also = {"also": [error_document(other) for other in others]} if others else {}
+            _print_document({"error": error_document(error), **also})
             return
-        for line in error_lines(error):
-            _print(printable(f"outpost: {line}" if not line.startswith(" ") else line), is_error=True)
+        for one in (error, *others):
+            for line in error_lines(one):
+                _print(printable(f"outpost: {line}" if not line.startswith(" ") else line), is_error=True)
 
     def fault(self, error: Exception) -> None:
         """Print an error that nobody foresaw: one line, and what a report of it needs."""
@@ -75,8 +82,9 @@ def error_lines(error: OutpostError) -> Iterator[str]:
         yield f"  {offender.path}: {offender.problem}"
     if error.offender_count > len(error.offenders):
         yield f"  and {error.offender_count - len(error.offenders)} more"
-    if said := error.facts.get("error"):
-        yield f"  it said: {said}"
+    for said in (error.facts.get("error"), error.facts.get("stderr") if error.code == "process" else None):
+        if said:
+            yield f"  it said: {said}"
     if error.hint:
         yield f"  hint: {error.hint}"
 

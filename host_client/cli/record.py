@@ -100,7 +100,12 @@ def notice_documents(notices: Sequence[Notice]) -> list[dict[str, object]]:
 
 def resume_line(resume: Sequence[str], sandbox_workspace: PurePosixPath) -> str:
     """Return the shell line that resumes a restored conversation."""
-    return f"cd {_quoted(str(sandbox_workspace))} && {' '.join(map(_quoted, resume))}"
+    return f"cd {_quoted(str(sandbox_workspace))} && {words_line(resume)}"
+
+
+def words_line(words: Sequence[str]) -> str:
+    """Return words as a line for a shell."""
+    return " ".join(map(_quoted, words))
 
 
 def _quoted(word: str) -> str:
