@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
-from host_client.agents.registry import builtin_format, format_names, resume_command, validate_file
+from host_client.agents.registry import (
+    agent_names,
+    builtin_agent,
+    builtin_format,
+    format_names,
+    resume_command,
+    validate_file,
+)
 from host_client.errors import ConfigurationError, SessionError
 from support.saved import FILES, document, save, saved_path, write_document, write_text
 
@@ -54,3 +62,47 @@ def test_a_file_is_judged_by_the_format_it_names(tmp_path: Path) -> None:
     with pytest.raises(SessionError) as missing:
         asyncio.run(validate_file(tmp_path / "none.json"))
     assert missing.value.reason == "not_found"
+
+
+@pytest.mark.parametrize("name", agent_names())
+def test_every_agent_has_its_own_format_and_tool(name: str) -> None:
+    """What is built in fits together: agent, format, and the tool that is installed where it is missing."""
+    agent = builtin_agent(name, variables={"KEY": "value"})
+    assert agent.name == agent.features.bootstrap == name
+    assert agent.features.storage is not None
+    assert agent.features.storage.format == name
+    assert agent.features.requires_finished_event
+    assert dict(agent.features.variables) == {"KEY": "value"}
+    assert agent.bind() is not agent.bind(), "an adapter remembers one turn"
+
+
+@pytest.mark.parametrize("name", ["", "Copilot", "../kimi", "registry", "preset"])
+def test_an_unknown_agent_is_refused_and_the_known_are_named(name: str) -> None:
+    """A name that is not built in is `unknown_agent`; nothing is imported for it."""
+    with pytest.raises(ConfigurationError) as caught:
+        builtin_agent(name)
+    assert caught.value.reason == "unknown_agent"
+    assert all(known in caught.value.hint for known in agent_names())
+
+
+class _Archive:
+    """A store that does not say which format it keeps."""
+
+    format: str | None = None
+
+    def __init__(self, format_name: str | None) -> None:
+        self.format = format_name
+
+
+@pytest.mark.parametrize("format_name", [None, "kimi"])
+def test_a_replacement_store_keeps_the_conversations(format_name: str | None) -> None:
+    """One of the agent's format, or of no certain one, is taken as it is."""
+    store: Any = _Archive(format_name)
+    assert builtin_agent("kimi", conversations=store).features.storage is store
+
+
+def test_a_replacement_store_of_another_format_is_refused_at_once() -> None:
+    """It could not restore what the agent needs."""
+    with pytest.raises(ConfigurationError) as caught:
+        builtin_agent("kimi", conversations=builtin_format("claude"))
+    assert caught.value.reason == "format_mismatch"
