@@ -145,11 +145,11 @@ class NpmInstallation:
             await self._finish(made)
             # What the name stands for must be on the disk before the name is, also when the machine stops now.
             await self._housekeeping("sync", "-f", made)
+            await self._write(self._folder / _COMPLETE, name)
         except (ProcessError, LimitError):
             with suppress(OutpostError):
                 await self._housekeeping("rm", "-rf", "--", made)
             raise
-        await self._write(self._folder / _COMPLETE, name)
         try:
             await turn.check()  # if it holds even now, nobody has begun to clear what was just shown
         except UnavailableError:

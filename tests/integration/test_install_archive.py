@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import tarfile
 from typing import TYPE_CHECKING
@@ -10,17 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from host_client import connect
-from host_client.agents.catalogue import Archive, Download
 from host_client.errors import ProcessError
 from host_client.turns.install import ensure
-from support.archive_server import Answer, archive_server
-from support.install_scene import install_scene
+from support.archive_server import archive_server
+from support.install_scene import archived, install_scene
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from host_client.agents.catalogue import Tool
     from support.archive_server import ArchiveServer
     from support.install_scene import InstallScene
 
@@ -44,16 +41,6 @@ def server() -> Iterator[ArchiveServer]:
         yield serving
 
 
-def catalogue(
-    server: ArchiveServer, content: bytes, path: str, member: str = "", sha512: str = ""
-) -> Mapping[str, Tool]:
-    """Serve a download and make the catalogue that has it."""
-    server.answers[path] = Answer(content)
-    digest = sha512 or hashlib.sha512(content).hexdigest()
-    download = Download(url=server.url + path, sha512=digest, member=member)
-    return {"tool": Archive(version="1", program="tool", downloads={"x86_64": download, "aarch64": download})}
-
-
 def archive() -> bytes:
     """Make an archive with the program and something else."""
     made = io.BytesIO()
@@ -70,7 +57,7 @@ async def test_a_program_is_installed_once(scene: InstallScene, server: ArchiveS
     """It can be run, nothing else is there, and the next turn downloads nothing."""
     is_archive = kind == "archive"
     content, path, member = (archive(), "/tool.tar.gz", "pkg/tool") if is_archive else (PROGRAM, "/tool", "")
-    tools = catalogue(server, content, path, member)
+    tools = archived(server, content, path=path, member=member)
     async with connect(scene.daemon.target) as sandbox:
         program = await ensure(sandbox, "tool", "tool", catalogue=tools)
         assert (await sandbox.run([program])).check().stdout == b"program\n"
@@ -83,16 +70,16 @@ async def test_a_wrong_digest_reaches_nothing(scene: InstallScene, server: Archi
     """Nothing of it comes into the sandbox; the right one is installed afterwards."""
     async with connect(scene.daemon.target) as sandbox:
         with pytest.raises(ProcessError) as failure:
-            await ensure(sandbox, "tool", "tool", catalogue=catalogue(server, PROGRAM, "/tool", sha512="ab" * 64))
+            await ensure(sandbox, "tool", "tool", catalogue=archived(server, PROGRAM, sha512="ab" * 64))
         assert failure.value.reason == "install_failed"
         assert not scene.tools.exists()
-        program = await ensure(sandbox, "tool", "tool", catalogue=catalogue(server, PROGRAM, "/tool"))
+        program = await ensure(sandbox, "tool", "tool", catalogue=archived(server, PROGRAM))
         assert (await sandbox.run([program])).check().stdout == b"program\n"
 
 
 async def test_a_program_that_lost_its_mode_is_installed_again(scene: InstallScene, server: ArchiveServer) -> None:
     """What cannot be run is as good as missing, below our own folder."""
-    tools = catalogue(server, PROGRAM, "/tool")
+    tools = archived(server, PROGRAM)
     async with connect(scene.daemon.target) as sandbox:
         program = await ensure(sandbox, "tool", "tool", catalogue=tools)
         (scene.tools / program).chmod(0o644)

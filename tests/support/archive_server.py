@@ -46,6 +46,12 @@ class ArchiveServer:
         self.asked: list[str] = []
         self.waiting = threading.Event()
 
+    def let_go(self) -> None:
+        """Send what is held."""
+        for answer in self.answers.values():
+            if answer.hold is not None:
+                answer.hold.set()
+
 
 @contextmanager
 def archive_server() -> Iterator[ArchiveServer]:
@@ -58,9 +64,7 @@ def archive_server() -> Iterator[ArchiveServer]:
         try:
             yield server
         finally:
-            for answer in server.answers.values():
-                if answer.hold is not None:
-                    answer.hold.set()
+            server.let_go()
             http.shutdown()
             thread.join()
 

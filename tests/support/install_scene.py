@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from host_client.agents.catalogue import NpmPackage
+from host_client.agents.catalogue import Archive, Download, NpmPackage
+from support.archive_server import Answer
 from support.daemon import running_daemon
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from host_client.agents.catalogue import Tool
+    from support.archive_server import ArchiveServer
     from support.daemon import RunningDaemon
 
 LOCK = json.dumps(
@@ -37,6 +41,16 @@ ln -s ../tool/native node_modules/.bin/tool
 def package(**fields: Any) -> NpmPackage:
     """Make the entry of the package `tool`."""
     return NpmPackage(**{"package": "tool", "version": "1.2.3", "program": "tool", "lock": LOCK, **fields})
+
+
+def archived(
+    server: ArchiveServer, content: bytes, *, path: str = "/tool", sha512: str = "", member: str = "", **answer: Any
+) -> Mapping[str, Tool]:
+    """Serve a download and make the catalogue that has it as `tool`, for this machine whichever it is."""
+    server.answers[path] = Answer(content, **answer)
+    digest = sha512 or hashlib.sha512(content).hexdigest()
+    download = Download(url=server.url + path, sha512=digest, member=member)
+    return {"tool": Archive(version="1", program="tool", downloads={"x86_64": download, "aarch64": download})}
 
 
 class InstallScene:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
 MAX_SECONDS = 30.0
 _LOOK_SECONDS = 0.01
@@ -20,3 +21,11 @@ def wait_until(holds: Callable[[], bool], what: str) -> None:
     while not holds():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         never.wait(_LOOK_SECONDS)
+
+
+async def until(holds: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Do the same in an event loop, for something that has to be asked for."""
+    deadline = time.monotonic() + MAX_SECONDS
+    while not await holds():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        await asyncio.sleep(_LOOK_SECONDS)
