@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from host_client.errors import ConfigurationError, SessionError
+from host_client.errors import ConfigurationError, SessionError, WorkspaceError, printable
 from host_client.sandbox.task import in_thread
 from host_client.turns.environment import repository_variables
 from sandbox_api.names import check_conversation_id
@@ -59,7 +59,7 @@ async def prepare(
             conversation is in no sandbox that the runner knows.
         SessionError: `not_found`: neither the host nor a sandbox that the runner knows has the conversation; other
             reasons of the store's `locate`.
-        WorkspaceError: about a file of variables.
+        WorkspaceError: `not_found`: the directory that keeps conversations; about a file of variables.
     """
     _check_text(text)
     if continuation is not None:
@@ -67,7 +67,7 @@ async def prepare(
         _check_able(features, continuation)
     storage = features.storage
     if storage is not None and (continuation is not None or features.capture is not False):
-        await _check_place(storage, options)
+        await in_thread(_check_place, storage, options)
     variables = await in_thread(repository_variables, options.repository)
     if continuation is None:
         return Prepared(variables)
@@ -100,11 +100,16 @@ def _check_able(features: AgentFeatures, continuation: Continuation) -> None:
         )
 
 
-async def _check_place(storage: ConversationStore, options: TurnOptions) -> None:
-    """Refuse now what would make the capture fail after the turn."""
+def _check_place(storage: ConversationStore, options: TurnOptions) -> None:
+    """Refuse now what would make the capture fail after the turn; blocks."""
     directory = getattr(storage, "directory", None)
-    if directory is not None:
-        await in_thread(directory, options.context())
+    if directory is None:
+        return  # a store of one's own, which needs no place of ours
+    directory(options.context())
+    base = options.context().base
+    if not base.is_dir():
+        name = printable(str(base))
+        raise WorkspaceError("not_found", f"no directory is at {name}, where conversations are to be kept")
 
 
 async def _located(features: AgentFeatures, options: TurnOptions, conversation_id: str) -> ConversationRecord:

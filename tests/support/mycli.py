@@ -137,11 +137,11 @@ def run(session: Session, step: str, *arguments: Any) -> None:  # noqa: C901, PL
 def main() -> None:
     """Run as told."""
     arguments = sys.argv[1:]
-    if arguments[0] == "usage":
+    if arguments[:1] == ["usage"]:
         used = [line for line in existing(arguments[1]).lines() if line["type"] == "usage"]
         tell(input=sum(line["input"] for line in used), output=sum(line["output"] for line in used))
         return
-    if arguments[0] == "fork":
+    if arguments[:1] == ["fork"]:
         tell(session=forked(arguments[1], str(uuid.uuid4())).id)
         return
     script = json.loads(sys.stdin.read())
