@@ -67,6 +67,8 @@ class Process:
         self._buffered_bytes = 0
         self._readers_count = 0
         self._writing, self._sending = asyncio.Lock(), asyncio.Lock()
+        self._unsure = b""
+        self._unsure_start = 0
         self._has_ended_input = False
         self._terminal: process_pb2.Terminal | None = None
         self._exit: Exit | None = None
@@ -106,27 +108,32 @@ class Process:
         """Give the process input; returns when it took all, or False when it reads no more.
 
         A process that waits for its output to be read does not take input: read at the same time. After a cancel it is
-        open how much was taken.
+        open how much of the data the process gets.
 
         Raises:
             SessionError: `protocol`: the process has no open input.
         """
-        content = memoryview(data).cast("B")
         async with self._writing:
             if self._has_ended_input:
                 return False
             while self._stream is None and self._incoming.exit is None:
                 await self._advance()
             start = self._incoming.taken_bytes
+            content = memoryview(data).cast("B")
+            if self._unsure:
+                content = memoryview(b"".join((self._unsure[start - self._unsure_start :], content)))
             end = start + len(content)
             try:
                 async with task_group() as group:
                     group.create_task(self._send(content, start))
                     while self._takes_input and self._incoming.taken_bytes < end:
                         await self._advance()
-            finally:
-                if self._incoming.taken_bytes < end:
-                    self.detach()  # the next call tells how much it is
+            except BaseException:
+                # What was sent once may be given to the process at any time: it is sent again before what comes next.
+                taken, sent = self._incoming.taken_bytes, self._incoming.most_sent_bytes
+                self._unsure, self._unsure_start = bytes(content[taken - start : max(taken, sent) - start]), taken
+                raise
+            self._unsure = b""
             return self._incoming.taken_bytes >= end
 
     async def close_input(self) -> None:
@@ -277,7 +284,7 @@ class Process:
             if stream is None or not piece:
                 await self._changed.wait()
                 continue
-            incoming.sent_bytes += len(piece)
+            incoming.note_sent(len(piece))
             part = process_pb2.ProcessInput(offset=at, data=bytes(piece))
             await self._deliver(stream, process_pb2.AttachRequest(input=part))
 

@@ -28,6 +28,7 @@ class Incoming:
         stdout_offset: Where the next output belongs.
         stderr_offset: The same of standard error.
         sent_bytes: Where all input ends that was sent in the present call.
+        most_sent_bytes: The same of all calls.
         taken_bytes: Where the input ends that the process took.
         is_input_closed: The process reads no more.
         exit: How the process ended; with it all output has come.
@@ -38,6 +39,7 @@ class Incoming:
         self.stdout_offset = stdout_offset
         self.stderr_offset = stderr_offset
         self.sent_bytes = 0
+        self.most_sent_bytes = 0
         self.taken_bytes = 0
         self.is_input_closed = False
         self.exit: Exit | None = None
@@ -47,6 +49,11 @@ class Incoming:
         """The first part of the next call."""
         begin = process_pb2.AttachBegin(id=self._id, stdout_offset=self.stdout_offset, stderr_offset=self.stderr_offset)
         return process_pb2.AttachRequest(begin=begin)
+
+    def note_sent(self, bytes_count: int) -> None:
+        """Take note that so much more input is sent."""
+        self.sent_bytes += bytes_count
+        self.most_sent_bytes = max(self.most_sent_bytes, self.sent_bytes)
 
     def begin(self, message: process_pb2.AttachResponse) -> None:
         """Take the first answer of a call: how much input was taken. What was sent behind that is lost.

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 MAX_COLLECTED_BYTES = 16 * MIB
 """Output that is collected, unless another limit is given."""
 
-_EXCESS_BYTES = 2 * MIB
-"""More than the limit that may come: what was printed before the daemon noticed."""
-
 _CLEAN_UP_SECONDS = 10.0
 """How long a daemon that is away is waited for when a process is to be ended; then it is left to its own limits."""
 
@@ -106,7 +103,7 @@ class Run:
             async with aclosing(process.output()) as output:
                 async for item in output:
                     collected[item.stream] += item.data
-                    if sum(map(len, collected.values())) > limit_bytes + _EXCESS_BYTES:
+                    if sum(map(len, collected.values())) > limit_bytes:
                         raise SessionError("protocol", "the daemon sent more output than was asked for")
             ended = await process.wait()
         return Completed(program_name(self._argv), ended, bytes(collected["stdout"]), bytes(collected["stderr"]))
