@@ -52,7 +52,10 @@ answered(dict(type="tool_use", id="t1", name="Bash", input=dict(command="ls")))
 tell(type="user", message=dict(content=[dict(type="tool_result", tool_use_id="t1", content="a.txt")]))
 if said == "hang":
     time.sleep(600)
-if said == "fail":
+if said == "fail and hide":
+    os.rename(folder.parents[1], folder.parents[1].with_name("moved"))
+    folder.parents[1].symlink_to("moved")
+if said.startswith("fail"):
     print("out of cheese", file=sys.stderr)
     sys.exit(3)
 turns = (before + json.dumps(line)).count("sessionId")
@@ -179,6 +182,19 @@ def test_a_failed_turn_is_kept(hosts: Hosts) -> None:
     assert failure["error"]["reason"] == "failed"
     assert failure["error"]["facts"]["conversation"] == kept["record"]["id"]
     assert hosts.documents(*kept["resume"][-2:], "on")[-1]["text"] == "turn 2: on"
+
+
+def test_two_failures_are_both_told(hosts: Hosts) -> None:
+    """When a failed turn cannot be captured either, its own failure comes first and decides the status."""
+    failure = hosts.documents("fail and hide", status=11)[-1]
+    assert failure["error"]["reason"] == "failed"
+    assert [other["reason"] for other in failure["also"]] == ["root_symlink"]
+    hosts.folder = hosts.folder / "again"
+    hosts.folder.mkdir()
+    hosts.__post_init__()
+    lines = hosts.run("fail and hide", status=11).stderr.splitlines()
+    told = [line.split(": ")[1] for line in lines if line.startswith("outpost: ")]
+    assert told == ["process/failed", "session/root_symlink"]
 
 
 def test_an_interrupt_ends_the_agent_and_keeps_the_conversation(hosts: Hosts) -> None:
