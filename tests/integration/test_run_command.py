@@ -52,6 +52,8 @@ answered(dict(type="tool_use", id="t1", name="Bash", input=dict(command="ls")))
 tell(type="user", message=dict(content=[dict(type="tool_result", tool_use_id="t1", content="a.txt")]))
 if said == "hang":
     time.sleep(600)
+while said == "talk on":
+    answered(dict(type="text", text="and so on\\n" * 1000))
 if said == "fail and hide":
     os.rename(folder.parents[1], folder.parents[1].with_name("moved"))
     folder.parents[1].symlink_to("moved")
@@ -211,6 +213,20 @@ def test_an_interrupt_ends_the_agent_and_keeps_the_conversation(hosts: Hosts) ->
     assert kept["kind"] == "kept"
     assert [line["message"]["content"] for line in hosts.transcript(kept["record"]["id"])] == ["hang"]
     assert errors == b"outpost: interrupted; nothing was left half done\n"
+
+
+def test_a_reader_that_goes_away_ends_the_agent(hosts: Hosts) -> None:
+    """As in `| head`: it ends without a word, and the conversation is kept."""
+    with subprocess.Popen(hosts.words("talk on"), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        errors = process.stderr.read().decode()
+    assert process.returncode == 1
+    conversation_id = errors.splitlines()[0].removeprefix("conversation ")
+    assert [line["message"]["content"] for line in hosts.transcript(conversation_id)] == ["talk on"]
+    assert "outpost:" not in errors
 
 
 def test_time_limits_end_the_agent(hosts: Hosts) -> None:
