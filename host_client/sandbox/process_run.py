@@ -70,8 +70,9 @@ class Run:
         if process is None:
             return
         process.detach()
+        was_away = isinstance(error, (UnavailableError, DeadlineError))
         try:
-            await to_its_end(self._release(_CLEAN_UP_SECONDS))
+            await to_its_end(self._release(0 if was_away else _CLEAN_UP_SECONDS))
         except OutpostError:
             # What went wrong in the block says more; and a process that is over needs nothing more from its daemon.
             if error is None and process.exit is None:

@@ -1,0 +1,65 @@
+"""A socket between client and daemon that cuts each connection after so many bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+_PIECE_BYTES = 16 << 10
+
+
+class CuttingProxy:
+    """The proxy.
+
+    Args:
+        socket_path: Where the daemon listens.
+        cut_after_bytes: After how many bytes, of both directions, each connection is cut; later ones never are.
+
+    Attributes:
+        cuts_count: How many were cut.
+    """
+
+    def __init__(self, socket_path: Path, cut_after_bytes: Sequence[int]) -> None:
+        self.cuts_count = 0
+        self._socket_path = socket_path
+        self._left = list(cut_after_bytes)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection."""
+        left_bytes = self._left.pop(0) if self._left else None
+        there, here = await asyncio.open_unix_connection(self._socket_path)
+
+        async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            nonlocal left_bytes
+            while data := await source.read(_PIECE_BYTES):
+                if left_bytes is not None:
+                    data, left_bytes = data[:left_bytes], left_bytes - len(data)
+                sink.write(data)
+                await sink.drain()
+                if left_bytes is not None and left_bytes <= 0:
+                    self.cuts_count += 1
+                    break
+            writer.close()
+            here.close()
+
+        with suppress(OSError):  # the other direction has cut it
+            await asyncio.gather(carry(reader, here), carry(there, writer))
+
+
+@asynccontextmanager
+async def cutting_proxy(target: str, cut_after_bytes: Sequence[int]) -> AsyncIterator[tuple[str, CuttingProxy]]:
+    """Stand in front of the daemon at a `unix:` target; yield the target to use instead, and the proxy."""
+    proxy = CuttingProxy(Path(target.removeprefix("unix:")), cut_after_bytes)
+    with tempfile.TemporaryDirectory() as directory:  # short: the path of a socket is limited
+        path = Path(directory) / "proxy"
+        server = await asyncio.start_unix_server(proxy.serve, path)
+        try:
+            yield f"unix:{path}", proxy
+        finally:
+            server.close()
