@@ -194,6 +194,34 @@ async def test_a_transcript_whose_children_are_gone_is_behind(tmp_path: Path) ->
         assert await made.compare(record, made.b) == "behind"
 
 
+async def test_a_transcript_that_only_was_begun_is_behind(tmp_path: Path) -> None:
+    """An empty file is the beginning of everything."""
+    async with scene(CASES["claude"], tmp_path) as made:
+        record = await made.capture()
+        await made.store.restore(record, made.context(made.b))
+        made.file(made.b, made.case.log).write_bytes(b"")
+        assert await made.compare(record, made.b) == "behind"
+
+
+async def test_the_transcript_in_its_place_is_compared(tmp_path: Path) -> None:
+    """Of several with the id the one counts that the CLI would look for; without that one it is `ambiguous`."""
+    async with scene(CASES["claude"], tmp_path) as made:
+        record = await made.capture()
+        await made.store.restore(record, made.context(made.b))
+        placed = made.file(made.b, made.case.log)
+        copies = [placed.parent.with_name(name) / placed.name for name in ("-one", "-two")]
+        for copy in copies:
+            copy.parent.mkdir()
+            copy.write_bytes(b'{"type":"user","cwd":"/other"}\n')
+        assert await made.compare(record, made.b) == "same"
+        placed.unlink()
+        with pytest.raises(SessionError) as caught:
+            await made.compare(record, made.b)
+        assert caught.value.reason == "ambiguous"
+        copies[0].unlink()
+        assert await made.compare(record, made.b) == "diverged"
+
+
 async def test_nothing_of_a_transcript_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Same, ahead and behind are told by digests alone: no byte of the sandbox's file comes to the host."""
     async with scene(CASES["claude"], tmp_path) as made:
