@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from host_client.agents.adapter import TurnInput
     from host_client.agents.event import AgentEvent
 
-PROGRAM = str(Path(__file__).with_name("mycli.py"))
+PROGRAM = ("-I", "-S", str(Path(__file__).with_name("mycli.py")))
+"""Started without what a site adds, to be quick."""
 
 
 class ScriptedAdapter(AgentAdapter):
@@ -40,7 +41,7 @@ class ScriptedAdapter(AgentAdapter):
         """Resume, fork or begin."""
         going_on = turn.continuation
         options = [("--fork" if going_on.fork else "--resume"), going_on.id] if going_on else []
-        return Command(sys.executable, [PROGRAM, *options], turn.text)
+        return Command(sys.executable, [*PROGRAM, *options], turn.text)
 
     def events(self, line: str) -> Sequence[AgentEvent]:
         """Decode what the CLI prints."""
@@ -71,7 +72,7 @@ class ForkingAdapter(ScriptedAdapter):
 
     async def fork(self, conversation_id: str, run: Any) -> str:
         """Run it."""
-        result = await run(Command(sys.executable, [PROGRAM, "fork", conversation_id]))
+        result = await run(Command(sys.executable, [*PROGRAM, "fork", conversation_id]))
         child_id: str = json.loads(result.stdout)["session"]
         return child_id
 
@@ -83,7 +84,7 @@ class CountingAdapter(ScriptedAdapter):
 
     def usage_command(self, conversation_id: str) -> Command:
         """Ask."""
-        return Command(sys.executable, [PROGRAM, "usage", conversation_id])
+        return Command(sys.executable, [*PROGRAM, "usage", conversation_id])
 
     def usage_result(self, text: str) -> Usage:
         """Read the answer."""
