@@ -123,6 +123,9 @@ def test_the_blocking_facade_offers_exactly_these_names() -> None:
         "Processes",
         "Sandbox",
         "Transcripts",
+        "Turn",
+        "TurnResult",
+        "TurnRunner",
         "connect",
         "relay",
     ]

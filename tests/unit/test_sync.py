@@ -17,6 +17,7 @@ from anyio.from_thread import BlockingPortal
 from host_client import sync
 from host_client.errors import SessionError, UnavailableError
 from host_client.sandbox import bundle, file, process, processes, sandbox, transcript
+from host_client.sync.blocking import wait_for
 from sandbox_api.v1 import bundle_pb2
 from support.bundle_end import PROFILE
 from support.fake_daemon import Exchange, fake_daemon
@@ -105,7 +106,7 @@ def test_connections_share_one_loop() -> None:
     with served() as target, sync.connect(target) as first, sync.connect(target) as second:
         assert first.info().home == second.info().home
         for _ in range(2):
-            sync._wait(loop)
+            wait_for(loop)
     assert loops[0] is loops[1]
     assert loops[0].is_closed()
 
@@ -233,5 +234,5 @@ def test_interrupt_while_a_call_is_started_cancels_it(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(BlockingPortal, "start_task_soon", start)
     with pytest.raises(KeyboardInterrupt):
-        sync._wait(wait)
+        wait_for(wait)
     assert is_cancelled.is_set()

@@ -1,0 +1,78 @@
+"""Stores of conversations, blocking."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from host_client.stores import relay as _relay
+from host_client.stores.contract import ConversationStore
+from host_client.sync.blocking import Blocking, call, each, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator, Sequence
+
+    from host_client.stores.context import ConversationContext
+    from host_client.stores.contract import FollowUpdate
+    from host_client.stores.relay import RelayResult
+    from host_client.sync.sandbox import Sandbox
+
+
+class Conversations(Blocking[ConversationStore]):
+    """A store of conversations with blocking methods, in front of any `ConversationStore`."""
+
+    locate = call(ConversationStore.locate)
+    capture = call(ConversationStore.capture)
+    restore = call(ConversationStore.restore)
+
+    def follow(
+        self,
+        conversation_id: str,
+        context: ConversationContext,
+        *,
+        interval_seconds: float | None = None,
+        patience_seconds: float | None = None,
+    ) -> Generator[FollowUpdate, None, None]:
+        """Yield updates of a native store's `follow` as they come; each is waited for. Close it, or go on to its end.
+
+        Args:
+            conversation_id: The conversation.
+            context: As for `capture`.
+            interval_seconds: As there; None: the store's own.
+            patience_seconds: The same.
+        """
+        store: Any = self.asynchronous  # not every store has it
+        given = {"interval_seconds": interval_seconds, "patience_seconds": patience_seconds}
+        options = {name: value for name, value in given.items() if value is not None}
+        updates: AsyncGenerator[FollowUpdate, None] = store.follow(conversation_id, context, **options)
+        return each(updates)
+
+    @property
+    def format(self) -> str | None:
+        """The store's format."""
+        return self.asynchronous.format
+
+
+def relay(
+    source: Sandbox,
+    conversation_id: str,
+    targets: Sequence[Sandbox | str],
+    store: Conversations,
+    context: ConversationContext | None = None,
+    *,
+    concurrency_count: int = _relay.DEFAULT_CONCURRENCY_COUNT,
+    target_seconds: float | None = None,
+) -> RelayResult:
+    """Capture one session and restore it in every target; see `host_client.stores.relay.relay`."""
+    return wait_for(
+        partial(
+            _relay.relay,
+            source.asynchronous,
+            conversation_id,
+            [target if isinstance(target, str) else target.asynchronous for target in targets],
+            store.asynchronous,
+            context,
+            concurrency_count=concurrency_count,
+            target_seconds=target_seconds,
+        )
+    )
