@@ -91,7 +91,7 @@ class ClaudeAgent(Preset):
             kind = block.text("type")
             if kind in _CALLS:
                 found.append(self.called(block.text("id"), block.text("name"), block.shown("input")))
-            elif kind == "text" and "error" in fields:
+            elif kind == "text" and fields.shown("error"):
                 # The CLI's own words, where the model had none.
                 found.append(NoticeEvent(block.text("text")))
             elif kind == "text" and is_own:
