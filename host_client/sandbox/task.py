@@ -75,4 +75,5 @@ async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
         async with asyncio.TaskGroup() as group:
             yield group
     except BaseExceptionGroup as group_error:
-        raise group_error.exceptions[0] from None
+        first = group_error.exceptions[0]
+        raise first from first.__cause__
