@@ -37,7 +37,7 @@ def outpost() -> None:
     """Carry coding-agent conversations between sandboxes.
 
     A TARGET names a daemon: unix:/path/to/agent.sock, HOST:PORT, or local:HOME[,WORKSPACE] for a private one
-    on this machine. A FORMAT is claude, codex, copilot or kimi. An ID is the conversation's own.
+    on this machine. A FORMAT or AGENT is claude, codex, copilot or kimi. An ID is the conversation's own.
 
     Exit status: 0 success; 1 doctor found a problem, or an unforeseen error; 2 wrong command line; 10 session;
     11 process; 12 configuration; 13 conflict; 14 workspace; 15 limit; 16 timeout; 17 unavailable; 130 interrupted.
