@@ -18,6 +18,7 @@ import pytest
 import host_client
 from host_client import ConflictError, ConversationContext, connect, sync
 from support.conversation import files_below
+from support.daemon import running_daemon
 from support.recorded import DATA, recording
 
 if TYPE_CHECKING:
@@ -26,9 +27,13 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
+def _blocks(document: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+
+
 def _example(document: str, tmp_path: Path, number: int = 0) -> Any:
     """Run one of the document's Python blocks as a module of its own, so that hooks have source; return its store."""
-    block = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)[number]
+    block = _blocks(document)[number]
     module = tmp_path / "example.py"
     module.write_text(block)
     namespace: dict[str, object] = {"__name__": "example", "__file__": str(module)}
@@ -168,6 +173,17 @@ def test_the_example_of_a_follow_works(tmp_path: Path) -> None:
     exec(block, names)  # noqa: S102 - our own document
     assert names["update"].record.path == names["record"].path
     assert names["record"].unchanged
+
+
+def test_the_example_of_processes_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/library.md: run, read, written to, and ended from another connection."""
+    with running_daemon(tmp_path) as daemon:
+        (block,) = (block for block in _blocks("docs/library.md") if "sandbox.run(" in block)
+        names: dict[str, Any] = {"target": daemon.target, "sync": sync}
+        exec(block, names)  # noqa: S102 - our own document
+        assert (daemon.workspace / ".git").is_dir()
+    assert (names["status"], names["ended"].cause) == (b"a\nb\n", "signal")
+    assert capsys.readouterr().out == "stdout 0 b'hello'\n"
 
 
 def test_the_library_page_names_the_public_surface() -> None:
