@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
 MAX_THREADS_COUNT = 16
 """Blocking steps at the same time. A call has one at a time: more calls than this wait for each other's steps."""
 
+MAX_DESCRIPTORS_COUNT = 4096
+"""Open files that are asked for where fewer are usual: a process takes up to six."""
+
 MIN_PROBE_SECONDS = 30
 """Shortest interval at which a client may probe a connection on which nothing is sent; ours does every 60 s."""
 
@@ -88,6 +92,7 @@ def serve(config: ServeConfig) -> None:
     """
     umask = os.umask(0o077)
     keep_signals_usable()
+    _raise_descriptors()
     address = read_address(config.listen, os.environ)
     with (
         SocketClaim(address),
@@ -98,6 +103,14 @@ def serve(config: ServeConfig) -> None:
         with closing(Processes(sandbox, umask=umask, max_count=config.max_processes)) as processes:
             asyncio.run(_run(config, sandbox, executor, address, processes))
     log.info("stopped")
+
+
+def _raise_descriptors() -> None:
+    """Let as many files be open as the largest number of processes needs; what they inherit is still moderate."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MAX_DESCRIPTORS_COUNT if hard == resource.RLIM_INFINITY else min(MAX_DESCRIPTORS_COUNT, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _sweep(sandbox: Sandbox) -> None:

@@ -34,6 +34,7 @@ class Note:
     def __init__(self) -> None:
         self.key = uuid.uuid4().hex
         self._fd = -1
+        self._folder: Directory | None = None
 
     def write(self, folder: Directory) -> None:
         """Leave the note, once.
@@ -41,17 +42,27 @@ class Note:
         Raises:
             OSError: it cannot be left.
         """
-        if self._fd < 0:
-            self._fd = folder.file(self._name, os.O_CREAT | os.O_EXCL | os.O_RDWR)
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+        while self._folder is None:
+            fd = folder.file(self._name, os.O_CREAT | os.O_RDWR)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if os.fstat(fd).st_nlink:
+                self._fd, self._folder = fd, folder
+            else:
+                os.close(fd)  # another daemon's sweep met it before it was locked
 
-    def remove(self, folder: Directory) -> None:
-        """Take it back: nothing is running any more."""
-        if self._fd >= 0:
+    def remove(self) -> None:
+        """Take it back, if it was left: nothing is running any more."""
+        if self._folder is not None:
             with suppress(OSError):
-                os.unlink(self._name, dir_fd=folder.fd)
+                os.unlink(self._name, dir_fd=self._folder.fd)
             os.close(self._fd)
-            self._fd = -1
+            self._folder = None
+
+    def close(self) -> None:
+        """Leave it for the next daemon: something may still run."""
+        if self._folder is not None:
+            os.close(self._fd)
+            self._folder = None
 
     @property
     def _name(self) -> bytes:

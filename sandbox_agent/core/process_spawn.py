@@ -116,34 +116,41 @@ def start_ticks_of(pid: int) -> int:
 def _spawn_on_pipes(
     plan: Plan, program: bytes, environment: Mapping[bytes, bytes], directory: Directory, umask: int
 ) -> Spawned:
-    has_input = plan.open_input or plan.input
-    with CHILDREN.starting() as add:
-        popen = subprocess.Popen(
-            list(plan.argv),
-            executable=program,
-            stdin=subprocess.PIPE if has_input else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            cwd=f"/proc/self/fd/{directory.fd}".encode(),
-            env=environment,
-            close_fds=True,
-            start_new_session=True,
-            umask=umask,
-        )
-        add(popen.pid)
-    # Plain descriptors from here on: a file object closes itself when nobody expects it.
-    stdin, stdout, stderr = (_detach(pipe) for pipe in (popen.stdin, popen.stdout, popen.stderr))
+    with ExitStack() as failed, ExitStack() as done:
+        its_stdin, stdin = subprocess.DEVNULL, -1
+        if plan.open_input or plan.input:
+            its_stdin, stdin = os.pipe()
+            done.callback(os.close, its_stdin)
+            failed.callback(os.close, stdin)
+        stdout, its_stdout = _pipe(failed, done)
+        stderr, its_stderr = _pipe(failed, done)
+        with CHILDREN.starting() as add:
+            popen = subprocess.Popen(
+                list(plan.argv),
+                executable=program,
+                stdin=its_stdin,
+                stdout=its_stdout,
+                stderr=its_stderr,
+                cwd=f"/proc/self/fd/{directory.fd}".encode(),
+                env=environment,
+                close_fds=True,
+                start_new_session=True,
+                umask=umask,
+            )
+            add(popen.pid)
+        failed.pop_all()
+    for fd in (stdin, stdout, stderr):
+        if fd >= 0:
+            os.set_blocking(fd, False)
     return Spawned(popen.pid, start_ticks_of(popen.pid), stdin, stdout, stderr, popen=popen)
 
 
-def _detach(pipe: object) -> int:
-    if pipe is None:
-        return -1
-    fd = os.dup(pipe.fileno())  # type: ignore[attr-defined]
-    pipe.close()  # type: ignore[attr-defined]
-    os.set_blocking(fd, False)
-    return fd
+def _pipe(failed: ExitStack, done: ExitStack) -> tuple[int, int]:
+    """Return our end and the process's end of a new pipe that it writes to."""
+    ours, its = os.pipe()
+    failed.callback(os.close, ours)
+    done.callback(os.close, its)
+    return ours, its
 
 
 def _spawn_on_terminal(
@@ -153,6 +160,8 @@ def _spawn_on_terminal(
         ours, theirs = os.openpty()
         failed.callback(os.close, ours)
         done.callback(os.close, theirs)
+        typed = os.dup(ours)
+        failed.callback(os.close, typed)
         assert plan.terminal is not None  # noqa: S101 -- for mypy: the caller looked
         set_size(ours, plan.terminal)
         name = os.ttyname(theirs)
@@ -178,7 +187,7 @@ def _spawn_on_terminal(
             add(pid)
         os.set_blocking(ours, False)
         failed.pop_all()
-    return Spawned(pid, start_ticks_of(pid), os.dup(ours), ours, -1, is_terminal=True)
+    return Spawned(pid, start_ticks_of(pid), typed, ours, -1, is_terminal=True)
 
 
 def _inheritable() -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import select
@@ -71,9 +70,14 @@ class Stream:
         if self._left:
             left, self._left = self._left, b""
             self._keep(memoryview(left))
-        if not self._left and self.window.room_bytes(self._floor()) > 0:
+        if not self._left and self.window.room_bytes(self._floor()) >= self._worth_bytes:
             self.is_paused = False
             self._pump.watch(self.fd, select.EPOLLIN, self._ready)
+
+    @property
+    def _worth_bytes(self) -> int:
+        """Room for which it is worth to go on: to take every byte by itself would be slow for everybody."""
+        return min(self.window.reserve_bytes // 2, READ_BYTES)
 
     def drain(self) -> None:
         """Take what is there and end the stream: whoever still holds its other end does not belong to the process.
@@ -104,9 +108,7 @@ class Stream:
             count = os.readv(self.fd, [piece])
         except BlockingIOError:
             return False
-        except OSError as error:
-            if error.errno != errno.EIO:  # what a terminal says when nobody has it any more
-                raise
+        except OSError:  # EIO is what a terminal says when nobody has it any more
             count = 0
         if not count:
             self.end()

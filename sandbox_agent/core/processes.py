@@ -179,8 +179,9 @@ class Processes:
         self.pump.close()
         if any(process.exit is None for process in running):
             log.warning("processes are left")
-        elif self._has_note:
-            self._without_note()
+            self._note.close()
+        else:
+            self._note.remove()
 
     # In the spawner's thread
 
@@ -191,18 +192,8 @@ class Processes:
             with self._lock:
                 del self._entries[process_id]
             entry.start.set_exception(error)
-            return
-        begun = threading.Event()
-
-        def begin() -> None:
-            try:
-                process.begin()
-            finally:
-                begun.set()
-
-        self.pump.call(begin)
-        begun.wait()
-        entry.start.set_result(process)
+        else:
+            self.pump.call(lambda: self._begin(process, entry))
 
     def _spawn(self, process_id: str, plan: Plan) -> Process:
         self._leave_note()
@@ -252,13 +243,11 @@ class Processes:
             self._has_note = False
             log.warning("what this daemon starts outlives its kill", reason=f"{failure.code}/{failure.reason}")
 
-    def _without_note(self) -> None:
-        try:
-            self._note.remove(self._sandbox.journal.directory)
-        except (OSError, OutpostError):
-            return  # then it is found by the next start, and nothing with it
-
     # In the pump's thread
+
+    def _begin(self, process: Process, entry: _Entry) -> None:
+        process.begin()
+        entry.start.set_result(process)
 
     def _over(self, process: Process) -> None:
         outcome = process.exit

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from sandbox_agent.core.process_plan import KEEP_BYTES, Plan, Size, check_id, check_seconds, check_variables
 from sandbox_agent.services.message import timestamp
 from sandbox_agent.services.process_stream import AttachCall, Wakeup, pack_exit
-from sandbox_agent.services.worker import Worker
 from sandbox_api.errors import ConfigurationError, ProcessError
 from sandbox_api.v1 import process_pb2, process_pb2_grpc
 
@@ -48,8 +47,7 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
         return process_pb2.StartProcessResponse(pid=process.pid, started=timestamp(process.started_ns))
 
     async def Attach(self, request_iterator: object, context: Context) -> None:  # noqa: N802, D102, ARG002
-        async with Worker(self._executor) as worker:
-            await AttachCall(context, self._processes).run(worker)
+        await AttachCall(context, self._processes).run(self._executor)
 
     async def Signal(  # noqa: N802, D102
         self,

@@ -10,20 +10,26 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from sandbox_agent.core.process_plan import MAX_INPUT_BYTES, Size
+from sandbox_agent.services.worker import Worker
 from sandbox_api.errors import SessionError
 from sandbox_api.v1 import process_pb2
 from sandbox_api.wire import chunk_message
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from sandbox_agent.core.process import Exit, Process
     from sandbox_agent.core.process_reader import Piece, Reader
     from sandbox_agent.core.processes import Processes
-    from sandbox_agent.services.worker import Worker
 
     Context = grpc.aio.ServicerContext[Any, Any]
 
 BEAT_SECONDS = 10.0
 """Longest silence of a call."""
+
+_LARGE_BYTES = 128 << 10
+_GATHER_SECONDS = 0.003
+"""From one small message to the next: each costs the same, however little it says."""
 
 _TAGS = (b"\x0a", b"\x12")  # fields 1 and 2 of `AttachResponse`
 _BEAT = process_pb2.AttachResponse(beat=process_pb2.ProcessBeat()).SerializeToString()
@@ -75,8 +81,11 @@ class AttachCall:
         self._processes = processes
         self._wakeup = Wakeup()
 
-    async def run(self, worker: Worker) -> None:
+    async def run(self, executor: Executor) -> None:
         """Serve it to its end.
+
+        Args:
+            executor: Where output is read.
 
         Raises:
             ProcessError: `unknown`, `output_lost`.
@@ -85,10 +94,14 @@ class AttachCall:
         """
         begin = await self._begin()
         process = self._processes.get(begin.id)
-        reader = await worker.enter(
-            closing(process.read_from((begin.stdout_offset, begin.stderr_offset), self._wakeup))
-        )
-        process.writer = self
+        reader = process.read_from((begin.stdout_offset, begin.stderr_offset), self._wakeup)
+        # Closed after the worker, in which it may still be reading.
+        with closing(reader):
+            process.writer = self
+            async with Worker(executor) as worker:
+                await self._serve(worker, process, reader)
+
+    async def _serve(self, worker: Worker, process: Process, reader: Reader) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
                 receiving = tasks.create_task(self._receive(process))
@@ -148,12 +161,16 @@ class AttachCall:
                 await self._wait()
 
     async def _send_pieces(self, worker: Worker, reader: Reader, pieces: list[Piece]) -> None:
-        """Send pieces; the next are read while they are on their way."""
+        """Send pieces. After a large one the next is read while it is on its way, after small ones more gathers first."""
         while pieces:
-            step = worker.start(reader.take)
+            is_large = sum(len(data) for _, _, data in pieces) >= _LARGE_BYTES
+            step = worker.start(reader.take) if is_large else None
             for number, offset, data in pieces:
                 await self._context.write(chunk_message(offset, [data], tag=_TAGS[number]))
             reader.confirm(pieces)
+            if step is None:
+                await asyncio.sleep(_GATHER_SECONDS)
+                return
             pieces = await asyncio.wrap_future(step)
 
     async def _wait(self) -> None:

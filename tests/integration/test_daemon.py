@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import stat
 import subprocess
@@ -82,7 +83,8 @@ def test_info(tmp_path: Path) -> None:
     with running_daemon(tmp_path, *extra) as daemon:
         info = _info(daemon.target)
         assert (info.version, list(info.contracts)) == (VERSION, ["sandbox_api.v1"])
-        assert {"bundle.capture.held", "bundle.restore.negotiate"} <= set(info.capabilities)
+        assert {"bundle.capture.held", "bundle.restore.negotiate", "process"} <= set(info.capabilities)
+        assert (info.machine, info.c_library) == (os.uname().machine, platform.libc_ver()[0] or "musl")
         assert (info.home, info.workspace) == (os.fsencode(daemon.home), os.fsencode(tmp_path / "real"))
         assert list(info.roots) == [os.fsencode(tmp_path / name) for name in ("home", "more", "real")]
         assert (info.uid, info.gid, info.kernel) == (os.geteuid(), os.getegid(), os.uname().release)
@@ -262,6 +264,7 @@ def test_reflection(tmp_path: Path) -> None:
         "sandbox_api.v1.BundleService",
         "sandbox_api.v1.DaemonService",
         "sandbox_api.v1.FileService",
+        "sandbox_api.v1.ProcessService",
         "sandbox_api.v1.TranscriptService",
     }
     assert file.file_descriptor_response.file_descriptor_proto

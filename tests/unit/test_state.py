@@ -106,6 +106,7 @@ def test_capabilities_of_this_kernel() -> None:
         "bundle.restore.negotiate",
         "fs.exchange",
         "fs.openat2",
+        "process",
         "transcript.follow",
         "transcript.restore",
     ]
