@@ -27,6 +27,7 @@ class TurnOptions:
     deadline_seconds: float = 0.0
     idle_seconds: float = 0.0
     grace_seconds: float = 5.0
+    patience_seconds: float = 60.0
     max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES
     redaction: Redaction | None = None
     limits: Limits | None = None

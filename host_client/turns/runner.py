@@ -39,6 +39,7 @@ class TurnRunner:
         deadline_seconds: Longest time for the agent's program; 0: none.
         idle_seconds: Longest time in which it may print nothing; 0: none.
         grace_seconds: From asking it to end to killing it.
+        patience_seconds: How long a daemon that is away in the middle of a turn is waited for.
         max_output_bytes: Most that it may print.
         on_event: Told every event of every turn, in the event loop; may be a coroutine function, which is waited for.
         redaction: What must not be saved on the host.
@@ -61,6 +62,7 @@ class TurnRunner:
         deadline_seconds: float = 0.0,
         idle_seconds: float = 0.0,
         grace_seconds: float = 5.0,
+        patience_seconds: float = 60.0,
         max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES,
         on_event: Observer | None = None,
         redaction: Redaction | None = None,
@@ -77,6 +79,7 @@ class TurnRunner:
             deadline_seconds=deadline_seconds,
             idle_seconds=idle_seconds,
             grace_seconds=grace_seconds,
+            patience_seconds=patience_seconds,
             max_output_bytes=max_output_bytes,
             redaction=redaction,
             limits=limits,
@@ -84,7 +87,7 @@ class TurnRunner:
             force=force,
             retries=retries,
         )
-        for name in ("deadline_seconds", "idle_seconds", "grace_seconds"):
+        for name in ("deadline_seconds", "idle_seconds", "grace_seconds", "patience_seconds"):
             seconds = getattr(self._options, name)
             if not 0 <= seconds < float("inf"):
                 raise ConfigurationError("invalid_argument", f"{name} cannot be {seconds}")

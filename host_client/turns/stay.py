@@ -149,6 +149,7 @@ class Stay:
             deadline_seconds=options.deadline_seconds,
             idle_seconds=options.idle_seconds,
             grace_seconds=options.grace_seconds,
+            patience_seconds=options.patience_seconds,
             max_output_bytes=options.max_output_bytes,
         )
         async with running as process:
