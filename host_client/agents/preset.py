@@ -42,23 +42,23 @@ class Preset(AgentAdapter):
         self.storage = options.storage
         self.variables = options.variables
         self._options = options
-        self._message = ""
-        self._has_spoken = False
+        self._message: list[str] = []
         self._tools: dict[str, str] = {}
 
     def said(self, text: str, *, goes_on: bool = False) -> list[TextEvent]:
         """Return what tells of a message, or of a piece of one that goes on. Messages are set apart."""
         if not text:
             return []
-        self._message = self._message + text if goes_on else text
-        between = BETWEEN_MESSAGES if self._has_spoken and not goes_on else ""
-        self._has_spoken = True
+        between = BETWEEN_MESSAGES if self._message and not goes_on else ""
+        if not goes_on:
+            self._message = []
+        self._message.append(text)
         return [TextEvent(between + text)]
 
     @property
     def last_message(self) -> str:
         """The newest of all messages: the answer, when the turn is over."""
-        return self._message
+        return "".join(self._message)
 
     def called(self, tool_id: str, name: str, words: str) -> ToolEvent:
         """Return what tells of a tool's start."""
