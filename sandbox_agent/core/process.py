@@ -117,6 +117,7 @@ class Process:
         self._wait_status = 0
         self._is_clear = False
         self._is_forgotten = False
+        self._is_discarding = False
         self._is_lingering = False
         self._read_at = self._began
 
@@ -232,6 +233,11 @@ class Process:
             for window in self.windows:
                 window.close()
 
+    def discard(self) -> None:
+        """Keep no output for a reader who may still come."""
+        self._is_discarding = True
+        self._resume()
+
     def abandon(self) -> None:
         """Take no more of its output and do not wait for what is left of it; the daemon ends."""
         for stream in self._streams:
@@ -246,7 +252,7 @@ class Process:
         with self._lock:
             if self._readers:
                 return min(reader.sent[index] for reader in self._readers) - self.windows[index].reserve_bytes
-            if time.monotonic() < self._hold_until:
+            if time.monotonic() < self._hold_until and not self._is_discarding:
                 return 0
         return self.windows[index].end
 

@@ -67,10 +67,13 @@ class Stream:
         """Go on reading, when that stopped for want of room and there is some again."""
         if not self.is_paused or self.is_ended:
             return
+        room_bytes = self.window.room_bytes(self._floor())
+        if room_bytes < self._worth_bytes:
+            return
         if self._left:
-            left, self._left = self._left, b""
-            self._keep(memoryview(left))
-        if not self._left and self.window.room_bytes(self._floor()) >= self._worth_bytes:
+            left, self._left = memoryview(self._left), b""
+            self._keep(left[:room_bytes], left[room_bytes:])
+        if not self._left:
             self.is_paused = False
             self._pump.watch(self.fd, select.EPOLLIN, self._ready)
 
@@ -118,12 +121,14 @@ class Stream:
         self._keep(piece[:count])
         return True
 
-    def _keep(self, data: memoryview) -> None:
+    def _keep(self, data: memoryview, rest: memoryview = _buffer[:0]) -> None:
+        """Put data into the window; what does not fit, and what follows it, waits for the next `resume`."""
         data = data[: self._allowance(len(data))]
         taken = self.window.append(data, self._floor())
         if taken < len(data):  # the disk is full
-            self._left = bytes(data[taken:])
             self._allowance(taken - len(data))
+        self._left = bytes(data[taken:]) + bytes(rest)
+        if self._left:
             self._pause()
         if taken:
             self._on_moved()

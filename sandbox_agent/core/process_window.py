@@ -81,8 +81,8 @@ class Window:
 
     @property
     def reserve_bytes(self) -> int:
-        """What is kept of that which was sent: it may not have arrived."""
-        return min(self._keep_bytes // 2, 8 << 20)
+        """What is kept of that which was sent: it may be on its way when the connection breaks."""
+        return self._keep_bytes // 2
 
     def append(self, data: memoryview, floor: int) -> int:
         """Add to the end, dropping from the start what lies before an offset; return how much was taken.

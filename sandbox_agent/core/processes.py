@@ -167,6 +167,7 @@ class Processes:
         running = [process for process in self.known() if process.exit is None]
         until = time.monotonic() + _CLOSE_SECONDS
         for process in running:
+            self.pump.call(process.discard)
             over = threading.Event()
             process.wake_by(over.set)
             while process.exit is None and time.monotonic() < until:
@@ -259,6 +260,7 @@ class Processes:
     def _release(self, process: Process) -> None:
         if process.exit is None:
             process.end("signal", process.plan.grace_seconds)
+            process.discard()
             process.wake_by(lambda: self.pump.call(lambda: self._drop_over(process)))
         self._drop_over(process)
 

@@ -161,7 +161,7 @@ class AttachCall:
                 await self._wait()
 
     async def _send_pieces(self, worker: Worker, reader: Reader, pieces: list[Piece]) -> None:
-        """Send pieces. After a large one the next is read while it is on its way, after small ones more gathers first."""
+        """Send pieces. After a large one the next is read while it is on its way; after small ones more gathers."""
         while pieces:
             is_large = sum(len(data) for _, _, data in pieces) >= _LARGE_BYTES
             step = worker.start(reader.take) if is_large else None
