@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from contextlib import AsyncExitStack
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,7 @@ from host_client import connect
 from host_client.errors import LimitError, OutpostError, ProcessError, UnavailableError
 from host_client.turns import install_queue
 from host_client.turns.install import ensure
+from host_client.turns.install_npm import NpmInstallation
 from support.archive_server import archive_server
 from support.filesystem import mounted
 from support.install_scene import INSTALLS, LOCK, archived, install_scene, package
@@ -249,6 +251,20 @@ async def test_a_lost_turn_shows_nothing(scene: InstallScene, held: Held) -> Non
         assert not list(scene.tools.glob("*/complete"))
         scene.npm()
         assert await output_of(second, await installed(second)) == b"tool\n"
+
+
+async def test_a_turn_that_was_lost_before_it_began_touches_nothing(scene: InstallScene) -> None:
+    """A client that slept before it installs does not clear away what another one installed meanwhile."""
+    scene.npm()
+    async with connect(scene.daemon.target) as sandbox:
+        program = await installed(sandbox)
+        (complete,) = scene.tools.glob("*/complete")
+        late = NpmInstallation(sandbox, PurePosixPath(complete.parent), package(), ("", ""), {})
+        with pytest.raises(UnavailableError, match="turn to install"):
+            await late.make(install_queue.Turn(sandbox, f"{install_queue.TICKET}gone"))
+        assert await installed(sandbox) == program
+        assert await output_of(sandbox, program) == b"tool\n"
+    assert len(scene.runs()) == 1
 
 
 async def test_a_lost_place_is_said(scene: InstallScene, held: Held) -> None:

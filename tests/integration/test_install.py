@@ -238,7 +238,10 @@ async def test_what_is_not_whole_any_more_is_installed_again(scene: InstallScene
     elif spoil == "directory":
         program.parents[2].rename(scene.tools / "away")
     else:
-        complete.write_text("../../../../bin")
+        elsewhere = scene.daemon.workspace / "node_modules/.bin/tool"
+        elsewhere.parent.mkdir(parents=True)
+        elsewhere.symlink_to("/bin/true")
+        complete.write_text("../../../workspace")
     again = await ensure(sandbox, "tool", "tool", catalogue=CATALOGUE)
     assert again != str(program)
     assert await says(sandbox, again) == "tool"
