@@ -43,6 +43,14 @@ class Account:
         return replace(self._total, complete=not self._has_gaps)
 
 
+def is_sound(usage: object) -> bool:
+    """Tell whether what an adapter calls a usage is one: counters are whole numbers of 0 or more, or None."""
+    if not isinstance(usage, Usage) or not isinstance(usage.complete, bool):
+        return False
+    counts = [getattr(usage, name) for name in _COUNTERS]
+    return all(count is None or (type(count) is int and count >= 0) for count in counts)
+
+
 def checked(usage: Usage) -> Usage:
     """Return the usage, incomplete when a counter that every agent has is missing."""
     is_complete = usage.complete and all(getattr(usage, name) is not None for name in _NEEDED)

@@ -12,7 +12,7 @@ from host_client.agents.usage import Usage
 from host_client.errors import OutpostError
 from host_client.sandbox.task import in_thread
 from host_client.session.compression import decompressed, is_compressed
-from host_client.turns.account import UNKNOWN, checked, difference
+from host_client.turns.account import checked, difference, is_sound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,9 +63,10 @@ class SessionUsage:
             return None
         text = result.stdout.decode("utf-8", "replace")
         try:
-            return self._adapter.usage_result(text)
+            usage = self._adapter.usage_result(text)
         except Exception:  # noqa: BLE001  what the agent keeps may be anything, and adapters are written by users
             return None
+        return usage if is_sound(usage) else None
 
 
 async def transcript_usage(
@@ -75,12 +76,11 @@ async def transcript_usage(
     reads = type(adapter).transcript_usage is not AgentFeatures.transcript_usage
     if record is None or not reads or adapter.usage == "unavailable":
         return told
-    text = await in_thread(_end_of, record.path)
     try:
-        usage = adapter.transcript_usage(text)
-    except Exception:  # noqa: BLE001  as above
-        return UNKNOWN if told is None else told
-    if usage is None:
+        usage = adapter.transcript_usage(await in_thread(_end_of, record.path))
+    except Exception:  # noqa: BLE001  as above; and the file is that of any store
+        return told
+    if usage is None or not is_sound(usage):
         return told
     return usage if adapter.usage is None else checked(usage)
 

@@ -6,6 +6,7 @@ The one rule: one turn has one failure, the one that says most.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,23 +19,31 @@ if TYPE_CHECKING:
 
     from host_client.agents.adapter import AgentFeatures
     from host_client.sandbox.process_exit import Exit
+    from host_client.session.redaction import Redaction
     from host_client.turns.reading import Reading
 
-MAX_STDERR_CHARS = 2048
 _MAX_MESSAGE_CHARS = 500
 
 
-def failure_of(features: AgentFeatures, end: Exit, reading: Reading) -> OutpostError | None:
+def failure_of(
+    features: AgentFeatures, end: Exit, reading: Reading, redaction: Redaction | None = None
+) -> OutpostError | None:
     """Return why a turn failed; None: it ended well.
 
     What ended the process from outside comes first, then what the agent itself says, then its exit status, then what
     it did not say.
+
+    Args:
+        features: The agent.
+        end: How its process ended.
+        reading: What it said.
+        redaction: What must not be told of that.
     """
     facts = {"status": str(end.status), "signal": str(end.signal)}
     if end.cause in ("deadline", "idle", "output", "shutdown"):
         return end.failure(features.name)
     if reading.failure is not None:
-        said = printable(" ".join(reading.failure.split()))[:_MAX_MESSAGE_CHARS]
+        said = printable(" ".join(_redacted(reading.failure, redaction).split()))[:_MAX_MESSAGE_CHARS]
         return ProcessError("reported_failure", f"{features.name} says that its turn failed: {said}", facts=facts)
     if not end.ok:
         return end.failure(features.name)
@@ -46,12 +55,16 @@ def failure_of(features: AgentFeatures, end: Exit, reading: Reading) -> OutpostE
 class Failures:
     """What went wrong in a turn, first to last.
 
+    Args:
+        redaction: What must not be told of the agent's complaints.
+
     Attributes:
         conversation_id: The conversation that failures are about, as far as it is known.
         stderr: What the agent complained about.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, redaction: Redaction | None = None) -> None:
+        self._redaction = redaction
         self._error: BaseException | None = None
         self._all: list[Exception] = []
         self.conversation_id = ""
@@ -95,5 +108,17 @@ class Failures:
             return
         if self.conversation_id:
             error.facts.setdefault("conversation", self.conversation_id)
-        if error.code in ("process", "timeout", "limit") and (said := self.stderr.text(MAX_STDERR_CHARS)):
+        if error.code in ("process", "timeout", "limit") and (said := self.stderr.text(self._redact)):
             error.facts.setdefault("stderr", said)
+
+    def _redact(self, text: str) -> str:
+        return _redacted(text, self._redaction)
+
+
+def _redacted(text: str, redaction: Redaction | None) -> str:
+    if redaction is None:
+        return text
+    try:
+        return redaction.redact(text, Counter())
+    except OutpostError:
+        return ""  # a rule failed, so what may be told is not known

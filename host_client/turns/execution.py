@@ -31,7 +31,7 @@ class Execution:
 
     def __init__(self, plan: TurnPlan) -> None:
         self._plan = plan
-        self._failures = Failures()
+        self._failures = Failures(plan.options.redaction)
         self._stay: Stay | None = None
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from host_client.errors import ProcessError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 MAX_LINE_BYTES = 16 << 20
 
@@ -64,6 +64,7 @@ class Tail:
     """The end of what a process complained about."""
 
     MAX_BYTES = 64 << 10
+    MAX_CHARS = 2048
 
     def __init__(self) -> None:
         self._data = b""
@@ -72,11 +73,15 @@ class Tail:
         """Take a piece; what is too much of the beginning is forgotten."""
         self._data = (self._data + data)[-self.MAX_BYTES :]
 
-    def text(self, max_chars: int) -> str:
-        """Return the last characters, of which those that are not printable are escaped, except for newlines."""
-        lines = self._data.decode("utf-8", "replace").splitlines()
+    def text(self, redact: Callable[[str], str]) -> str:
+        """Return the last characters of what may be told; those that are not printable are escaped, except newlines.
+
+        Args:
+            redact: Returns what may be told of all that was kept: a secret must not survive by being cut.
+        """
+        lines = redact(self._data.decode("utf-8", "replace")).splitlines()
         shown = "\n".join(line if line.isprintable() else _escaped(line) for line in lines)
-        return shown.strip()[-max_chars:]
+        return shown.strip()[-self.MAX_CHARS :]
 
 
 def _escaped(line: str) -> str:

@@ -16,7 +16,7 @@ from host_client.agents.event import (
 )
 from host_client.errors import ProcessError, printable
 from host_client.stores.contract import Notice
-from host_client.turns.account import Account
+from host_client.turns.account import Account, is_sound
 from sandbox_api.names import CONVERSATION_ID
 
 if TYPE_CHECKING:
@@ -79,9 +79,10 @@ class Reading:
         if not line:
             return ()
         try:
-            return tuple(self._adapter.events(line))
+            events = tuple(self._adapter.events(line))
         except Exception:  # noqa: BLE001  an agent may print anything, and adapters are written by users
             return (RawEvent(line),)
+        return events if all(map(_is_sound, events)) else (RawEvent(line),)
 
     def take(self, event: AgentEvent, size_bytes: int) -> None:
         """Note what an event says, before it is told to anybody.
@@ -130,3 +131,14 @@ class Reading:
         self._kept_bytes += size_bytes + _EVENT_BYTES
         while self._kept_bytes > MAX_KEPT_BYTES and len(self._kept) > 1:
             self._kept_bytes -= self._kept.popleft()[0]
+
+
+def _is_sound(event: object) -> bool:
+    """Tell whether the values of an event are of their types; an adapter may have taken them from the line as they are."""
+    match event:
+        case TextEvent(value) | ResultEvent(value) | ConversationEvent(value) | FailureEvent(value):
+            return isinstance(value, str)
+        case UsageEvent(tokens):
+            return is_sound(tokens)
+        case _:
+            return True

@@ -159,7 +159,7 @@ class Stay:
                     group.create_task(_write(process, given))
                 await self._read(process)
             end = await process.wait()
-        failure = failure_of(self._features, end, self.reading)
+        failure = failure_of(self._features, end, self.reading, options.redaction)
         if failure is not None:
             raise failure
 

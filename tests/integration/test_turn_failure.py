@@ -13,6 +13,7 @@ import pytest
 from host_client.agents.adapter import Command
 from host_client.agents.event import TextEvent
 from host_client.errors import OutpostError, ProcessError, SessionError, UnavailableError
+from host_client.session.redaction import LiteralRule, Redaction
 from host_client.stores.transcript import TranscriptConversations
 from support.scripted_agent import ChoosingAdapter, ScriptedAdapter, script
 from support.transcript_format import LAYOUT
@@ -81,6 +82,16 @@ async def test_complaints_are_shown_printable_and_short(scene: Scene) -> None:
     error = await failure(scene, ["complain", "x" * 100_000], ["complain", "\x1b[31mthe end"], ["exit", 1])
     assert error.facts["stderr"].endswith("\\x1b[31mthe end")
     assert len(error.facts["stderr"]) <= 2048
+
+
+@pytest.mark.parametrize("steps", [[["complain", "the token is s3cr3t"]], [["tell", {"failure": "bad token s3cr3t"}]]])
+async def test_failures_tell_no_secrets(scene: Scene, steps: list[Any]) -> None:
+    """What must not be saved is not told by an error either."""
+    redaction = Redaction([LiteralRule("token", "s3cr3t")])
+    error = await failure(scene, *steps, ["exit", 1], redaction=redaction)
+    told = str(error) + str(error.facts)
+    assert "token" in told
+    assert "s3cr3t" not in told
 
 
 async def test_a_failed_conversation_goes_on(scene: Scene) -> None:

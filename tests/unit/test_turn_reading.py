@@ -41,8 +41,23 @@ def test_pieces_are_joined_and_a_result_wins() -> None:
     assert read(TextEvent("a"), ResultEvent("")).text == ""
 
 
-@pytest.mark.parametrize("line", ["{not json", "[1]", '{"usage": {"no": 1}}', "\x00", "null"])
-def test_a_line_that_the_adapter_fails_at_is_one_raw_event(line: str) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{not json",
+        "[1]",
+        "null",
+        "\x00",
+        '{"usage": {"no": 1}}',
+        '{"usage": {"input_tokens": "5"}}',
+        '{"usage": {"input_tokens": -1}}',
+        '{"usage": {"input_tokens": true}}',
+        '{"session": 5}',
+        '{"text": null}',
+        '{"text": "x", "failure": []}',
+    ],
+)
+def test_a_line_that_the_adapter_cannot_read_is_one_raw_event(line: str) -> None:
     """Nothing that an agent prints makes a turn crash."""
     assert read().line(line) == (RawEvent(line),)
 
