@@ -195,6 +195,7 @@ async def test_a_turn_that_is_tried_again_goes_on(scene: Scene, agent: Agent) ->
 
 
 def test_turns_without_an_event_loop(scene: Scene, agent: Agent) -> None:
-    """docs/orchestrators.md, the last block."""
-    work = names_of("orchestrators.md", 5)["work_blocking"]
-    assert work(agent, scene.target, scene.repository).text == "told 2: Now make it pass"
+    """docs/orchestrators.md, the last block: a turn, one whose events are taken, and the one that goes on."""
+    answer, other = names_of("orchestrators.md", 5)["work_blocking"](agent, scene.target, scene.repository)
+    assert answer.text == "told 2: Now make it pass"
+    assert other == ["conversation", "text", "text", "text"]
