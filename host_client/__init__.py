@@ -6,6 +6,7 @@ that block. What is listed here is the public surface; modules below may move.
 
 from host_client.agents.adapter import AgentAdapter, AgentFeatures, Command, CommandResult, Continuation, TurnInput
 from host_client.agents.event import (
+    AgentEvent,
     ConversationEvent,
     FailureEvent,
     FinishedEvent,
@@ -79,6 +80,7 @@ __all__ = [
     "AcquireContext",
     "Agent",
     "AgentAdapter",
+    "AgentEvent",
     "AgentFeatures",
     "BundleRoot",
     "CliHarness",

@@ -134,7 +134,7 @@ class Reading:
 
 
 def _is_sound(event: object) -> bool:
-    """Tell whether the values of an event are of their types; an adapter may have taken them from the line as they are."""
+    """Tell whether an event's values have their types; a careless adapter takes them from the line as they are."""
     match event:
         case TextEvent(value) | ResultEvent(value) | ConversationEvent(value) | FailureEvent(value):
             return isinstance(value, str)

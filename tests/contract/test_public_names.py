@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import host_client
 from host_client import sync
 
@@ -9,6 +11,7 @@ PUBLIC = [
     "AcquireContext",
     "Agent",
     "AgentAdapter",
+    "AgentEvent",
     "AgentFeatures",
     "BundleRoot",
     "CliHarness",
@@ -134,4 +137,6 @@ def test_the_blocking_facade_offers_exactly_these_names() -> None:
 def test_no_public_signature_speaks_grpc() -> None:
     """Nothing public comes from gRPC or protobuf."""
     for name in PUBLIC:
-        assert getattr(host_client, name).__module__.split(".")[0] in {"host_client", "sandbox_api"}
+        public = getattr(host_client, name)
+        for part in get_args(public) or (public,):
+            assert part.__module__.split(".")[0] in {"host_client", "sandbox_api"}
