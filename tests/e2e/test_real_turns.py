@@ -192,21 +192,25 @@ def test_an_agent_that_cannot_fork_is_not_asked_to(
 def test_a_turn_that_the_model_fails_is_captured(
     program: Program, model: StubModel, user: User, sandboxes: tuple[Place, Place]
 ) -> None:
-    """The failure says which conversation it was; that goes on elsewhere, though nothing was answered in it yet."""
+    """The failure says which conversation it was; that goes on elsewhere, with what a tool had answered before."""
     first, second = sandboxes
+    order = "please RUN{echo done > done.txt} FAIL{400}"
 
     async def run() -> None:
         async with user.in_sandbox(first) as (runner, _):
             with pytest.raises(ProcessError) as failed:
-                await runner.run("please FAIL{400}")
+                await runner.run(order)
+        assert (first.workspace / "done.txt").read_text() == "done\n"
         # Kimi Code tells it by its status and on standard error alone.
         assert failed.value.reason == ("failed" if isinstance(program, Kimi) else "reported_failure")
         assert "told to fail" in f"{failed.value} {failed.value.facts.get('stderr')}"
         async with user.in_sandbox(second) as (runner, _):
+            before = len(model.requests())
             result = await runner.resume(failed.value.facts["conversation"], "and on")
+            requests = model.requests()[before:]
+        assert told_cost(result.usage) == cost(requests, program)
         assert result.conversation_id == failed.value.facts["conversation"]
-        # Whether what was not answered stays in the history is the CLI's business.
-        assert said_by_user(model.requests()[-1].messages)[-1] == "and on"
+        assert result.text == f"I was told 2 things: {order} | and on. Tools answered 1 times."
 
     asyncio.run(run())
 

@@ -13,7 +13,7 @@ are passed over:
 
 An order in the task or the words is the agent's, not the model's own. One more order is for the server:
 
-    FAIL{status}         no answer but an error with that HTTP status
+    FAIL{status}         an error with that HTTP status in place of the text, when all tools have run
 """
 
 import re

@@ -86,10 +86,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply({"error": {"message": f"the stub does not speak {self.path}"}}, HTTPStatus.NOT_FOUND)
             return
         request: Request = api.read(body)
-        if status := refusal(request):
+        said = answer(request)
+        if isinstance(said, str) and (status := refusal(request)):
             self._reply({"error": {"type": "stub_error", "message": "the stub was told to fail"}}, status)
             return
-        said = answer(request)
         if not request.is_stream:
             self._reply(api.whole(request, said), HTTPStatus.OK)
             return
