@@ -65,11 +65,14 @@ async def turn_to_install(sandbox: Sandbox) -> AsyncIterator[Turn]:
         process = await sandbox.processes.start(
             ["cat"], process_id=ticket, open_input=True, idle_seconds=IDLE_SECONDS, grace_seconds=0
         )
-        async with task_group() as group:
-            beat = group.create_task(_beat(process))
-            await _await_first(sandbox, ticket)
-            yield Turn(sandbox, ticket)
-            beat.cancel()
+        try:
+            async with task_group() as group:
+                beat = group.create_task(_beat(process))
+                await _await_first(sandbox, ticket)
+                yield Turn(sandbox, ticket)
+                beat.cancel()
+        finally:
+            process.detach()
     finally:
         # Also when the start was cancelled, or its answer lost: the process may be there. If not even this arrives, it
         # ends by itself.
