@@ -234,7 +234,7 @@ class Process:
                 window.close()
 
     def discard(self) -> None:
-        """Keep no output for a reader who may still come."""
+        """Wait for no reader any more."""
         self._is_discarding = True
         self._resume()
 
@@ -249,10 +249,12 @@ class Process:
 
     def _floor(self, index: int) -> int:
         """Return from where on nothing of a stream may be dropped."""
+        if self._is_discarding:
+            return self.windows[index].end
         with self._lock:
             if self._readers:
                 return min(reader.sent[index] for reader in self._readers) - self.windows[index].reserve_bytes
-            if time.monotonic() < self._hold_until and not self._is_discarding:
+            if time.monotonic() < self._hold_until:
                 return 0
         return self.windows[index].end
 

@@ -110,7 +110,9 @@ class Pump:
     def _run_timers(self) -> None:
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
-            call = heapq.heappop(self._timers)[2].call
+            timer = heapq.heappop(self._timers)[2]
+            call = timer.call
+            timer.cancel()  # it has come
             if call is not None:
                 _safely(call)
 

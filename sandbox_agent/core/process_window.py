@@ -146,6 +146,8 @@ class Window:
                 self.start = max(self.start, self.end + len(piece) - self._keep_bytes)
             try:
                 count = os.pwrite(self._spool, piece, at)
+                if not count:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301  as the system will say next
             except OSError as error:
                 self._shrink(error)
                 return taken
@@ -182,14 +184,16 @@ class Window:
     def _shrink(self, error: OSError) -> None:
         _warn(error)
         with self._lock:
-            if self.end <= self._keep_bytes and self.start == 0:
+            if self.start == 0 and MEMORY_BYTES < self.end <= self._keep_bytes:
                 # The first time round: every byte lies at its offset, and does so in a smaller ring, too.
                 self._keep_bytes = self.end
                 return
-            # Not even what had its place can be written again. The file stays open: somebody may be reading it.
-            self._memory = bytearray()
+            # So little that memory is as good; or not even what had its place can be written again. The file stays
+            # open: somebody may be reading it.
+            is_little = self.start == 0 and self.end <= MEMORY_BYTES
+            self._memory = bytearray(os.pread(self._spool, self.end, 0) if is_little else b"")
             self._keep_bytes = MEMORY_BYTES
-            self.start = self.end
+            self.start = self.end - len(self._memory)
 
 
 def _warn(error: OSError | OutpostError) -> None:

@@ -80,6 +80,8 @@ class AttachCall:
         self._context = context
         self._processes = processes
         self._wakeup = Wakeup()
+        self._right = object()
+        """What the process has while this call may write; not the call, which it would keep alive."""
 
     async def run(self, executor: Executor) -> None:
         """Serve it to its end.
@@ -97,7 +99,7 @@ class AttachCall:
         reader = process.read_from((begin.stdout_offset, begin.stderr_offset), self._wakeup)
         # Closed after the worker, in which it may still be reading.
         with closing(reader):
-            process.writer = self
+            process.writer = self._right
             async with Worker(executor) as worker:
                 await self._serve(worker, process, reader)
 
@@ -121,7 +123,7 @@ class AttachCall:
     async def _receive(self, process: Process) -> None:
         while (message := await self._context.read()) is not grpc.aio.EOF:
             part = message.WhichOneof("part")
-            if process.writer is not self:
+            if process.writer is not self._right:
                 raise SessionError("protocol", "another client has attached since, and writes")
             if part == "resize":
                 size = Size(message.resize.rows, message.resize.columns).check()
