@@ -41,6 +41,10 @@ class KnownConversations:
         """Return the last turn of a conversation; None: not known."""
         return self._turns.get(conversation_id)
 
+    def forget(self, conversation_id: str) -> None:
+        """Forget a conversation that is not where it was."""
+        self._turns.pop(conversation_id, None)
+
     def note(self, conversation_id: str, turn: LastTurn) -> None:
         """Remember a turn."""
         self._turns.pop(conversation_id, None)

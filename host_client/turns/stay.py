@@ -79,8 +79,8 @@ class Stay:
 
     @property
     def conversation_id(self) -> str:
-        """The conversation that the turn works on; empty: none that is known."""
-        return self.reading.conversation_id
+        """The conversation that the agent worked on; empty: none that is known, or it was never started."""
+        return self.reading.conversation_id if self._has_run else ""
 
     async def run(self) -> None:
         """Do all of it. What goes wrong when something of the agent ran already is left to `failures`."""
@@ -117,7 +117,7 @@ class Stay:
         if command is None and self._continuation is not None:
             self._continuation = await self._fork(self._continuation, commands)
         command = command or self._adapter.request(self._input())
-        if not self.conversation_id:
+        if not self.reading.conversation_id:
             await unannounced.look(command)
         await self._process(commands, command)
 
@@ -201,9 +201,12 @@ class Stay:
         try:
             self.record = await features.storage.capture(conversation_id, context)
         except SessionError as error:
-            if has_failed and error.reason in _NOT_THERE:
-                return
-            raise
+            if not has_failed or error.reason not in _NOT_THERE:
+                raise
+            known.forget(conversation_id)
+            if self._plan.continuation is None or self._plan.continuation.fork:
+                reading.conversation_id = ""  # an id that nothing is kept under cannot be resumed
+            return
         self.notices += self.record.notices
         known.note(conversation_id, LastTurn(here, self.record.digest))
 

@@ -12,7 +12,7 @@ import pytest
 
 from host_client.agents.adapter import Command
 from host_client.agents.event import TextEvent
-from host_client.errors import OutpostError, ProcessError, SessionError, UnavailableError
+from host_client.errors import DeadlineError, OutpostError, ProcessError, SessionError, UnavailableError
 from host_client.session.redaction import LiteralRule, Redaction
 from host_client.stores.transcript import TranscriptConversations
 from support.scripted_agent import ChoosingAdapter, ScriptedAdapter, script
@@ -69,6 +69,17 @@ async def test_a_failed_turn_is_one_error_and_captured(
     assert facts.items() <= error.facts.items()
     assert error.facts["stderr"] == "the reason"
     assert '"what was said"' in scene.said(error.facts["conversation"])
+
+
+async def test_a_torn_line_is_kept_and_noted(scene: Scene) -> None:
+    """Of a turn that was ended in the middle of a line all lines are kept, and the record says that the last is torn."""
+    async with scene.runner(deadline_seconds=2).turn(script(["say", "whole"], ["tear"], ["hang"])) as turn:
+        with pytest.raises(DeadlineError) as caught:
+            await turn.result()
+    assert caught.value.reason == "deadline"
+    assert turn.record is not None
+    assert [notice.reason for notice in turn.record.notices] == ["torn_tail"]
+    assert '"whole"' in scene.said(str(turn.conversation_id))
 
 
 async def test_a_finished_event_is_enough_where_it_is_required(scene: Scene) -> None:
@@ -324,7 +335,19 @@ async def test_a_turn_that_failed_before_it_kept_anything_has_one_failure(
         with pytest.raises(ProcessError) as caught:
             await scene.runner(adapter).run(script(["exit", 1], quiet=quiet, unkept=True))
         assert caught.value.reason == "failed"
+        assert "conversation" not in caught.value.facts
     assert list(scene.home.iterdir()) == []
+
+
+async def test_a_conversation_that_is_gone_is_brought_back(scene: Scene, shared_daemon: RunningDaemon) -> None:
+    """A resumed turn that fails and leaves no session is no reason to begin anew: the next one restores it."""
+    runner = scene.runner()
+    first = await runner.run(script(["say", "one"]))
+    (shared_daemon.home / f".mycli/sessions/{first.conversation_id}.jsonl").unlink()
+    with pytest.raises(ProcessError) as caught:
+        await first.resume(script(["say", "two"]))
+    assert caught.value.facts["conversation"] == first.conversation_id
+    assert (await first.resume(script(["recall"]))).text == "one"
 
 
 async def test_of_several_new_conversations_none_is_taken(scene: Scene, shared_daemon: RunningDaemon) -> None:

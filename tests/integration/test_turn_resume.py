@@ -220,6 +220,7 @@ async def test_a_failed_restore_starts_nothing(anywhere: Scene, tmp_path: Path) 
     with pytest.raises(SessionError) as caught:
         await runner.resume(str(first.conversation_id), script(["touch", str(tmp_path / "ran")]))
     assert caught.value.reason == "digest_mismatch"
+    assert "conversation" not in caught.value.facts
     assert not (tmp_path / "ran").exists()
     assert store.steps[-1] == "restore"
     assert anywhere.provider.released == anywhere.provider.acquired

@@ -100,6 +100,9 @@ def run(session: Session, step: str, *arguments: Any) -> None:  # noqa: C901, PL
                 tell(text=f"{number} ")
         case "complain", (text,):
             sys.stderr.write(text + "\n")
+        case "tear", ():
+            with session.path.open("a") as file:
+                file.write('{"type": "assistant", "text": "ha')
         case "count", (sent, received):
             session.keep(type="usage", input=sent, output=received)
         case "recall", ():
