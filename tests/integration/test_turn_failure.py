@@ -72,7 +72,7 @@ async def test_a_failed_turn_is_one_error_and_captured(
 
 
 async def test_a_torn_line_is_kept_and_noted(scene: Scene) -> None:
-    """Of a turn that was ended in the middle of a line all lines are kept, and the record says that the last is torn."""
+    """Of a turn that was ended in the middle of a line all lines are kept, and the record says that one is torn."""
     async with scene.runner(deadline_seconds=2).turn(script(["say", "whole"], ["tear"], ["hang"])) as turn:
         with pytest.raises(DeadlineError) as caught:
             await turn.result()
