@@ -24,6 +24,7 @@ from host_client.cli.command import (
     validate,
 )
 from host_client.cli.command.exec import execute
+from host_client.cli.host_stream import reserve_streams
 from host_client.cli.output import Output, OutputLost
 from host_client.errors import OutpostError
 
@@ -64,6 +65,7 @@ for _command in (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit status."""
+    reserve_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return _status(words)

@@ -1,12 +1,13 @@
 """This process's own standard streams and terminal, byte for byte.
 
-The one rule: nothing waits in a thread for somebody else, so that an end is never held up by a terminal that is silent.
+The one rule: nothing waits in a thread for input, so that an end is never held up by a terminal that is silent.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import select
 import termios
 import tty
 from contextlib import contextmanager
@@ -24,12 +25,23 @@ _PIECE_BYTES = 64 << 10
 _USUAL_SIZE = (24, 80)
 
 
+def reserve_streams() -> None:
+    """Put nothing where a standard stream was closed: or else its number is that of the next file or socket we open."""
+    for descriptor in (STDIN, STDOUT, STDERR):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
 async def read_pieces(descriptor: int) -> AsyncGenerator[bytes, None]:
     """Yield what can be read until the end: of a terminal, a pipe, a socket, a file; nothing when it is closed."""
     while True:
         try:
             await _until_readable(descriptor)
             data = await in_thread(os.read, descriptor, _PIECE_BYTES)
+        except BlockingIOError:  # somebody else, with whom we share it, was faster
+            continue
         except OSError:  # closed, or a terminal that went away
             return
         if not data:
@@ -101,4 +113,7 @@ async def _until_readable(descriptor: int) -> None:
 def _write_all(descriptor: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
-        rest = rest[os.write(descriptor, rest) :]
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:  # somebody with whom we share it has made it so
+            select.select([], [descriptor], [])

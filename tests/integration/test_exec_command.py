@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import random
+import shlex
 import signal
 import struct
 import subprocess
@@ -93,6 +94,27 @@ def test_the_end_does_not_wait_for_input(daemon: RunningDaemon) -> None:
         assert process.wait(END_SECONDS) == 0
     with executing(daemon, "cat", options=("--no-input",)) as process:
         assert process.wait(END_SECONDS) == 0
+
+
+def test_closed_streams_are_nobody_elses(daemon: RunningDaemon) -> None:
+    """Input that is closed is at its end, output that is closed goes nowhere: never to what has that number now."""
+    command = shlex.join(words(daemon, "sh", "-c", "wc -c; echo done >&2"))
+    ended = subprocess.run(["sh", "-c", f"{command} <&- >&-"], capture_output=True, timeout=END_SECONDS, check=False)
+    assert (ended.stdout, ended.stderr, ended.returncode) == (b"", b"done\n", 0)
+
+
+def test_output_that_others_made_non_blocking_is_waited_for(daemon: RunningDaemon) -> None:
+    """A pipe that is full takes more later."""
+    reader, writer = os.pipe()
+    try:
+        os.set_blocking(writer, False)
+        with subprocess.Popen(words(daemon, "head", "-c", "300000", "/dev/zero"), stdout=writer) as process:
+            os.close(writer)
+            with open(reader, "rb", closefd=False) as output:
+                assert output.read() == bytes(300_000)
+        assert process.returncode == 0
+    finally:
+        os.close(reader)
 
 
 def test_output_comes_as_it_is_printed(daemon: RunningDaemon) -> None:

@@ -38,13 +38,14 @@ class CuttingProxy:
         async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
             nonlocal left_bytes
             while data := await source.read(_PIECE_BYTES):
+                if left_bytes == 0:
+                    break
                 if left_bytes is not None:
-                    data, left_bytes = data[:left_bytes], left_bytes - len(data)
+                    data = data[:left_bytes]
+                    left_bytes -= len(data)
+                    self.cuts_count += not left_bytes
                 sink.write(data)
                 await sink.drain()
-                if left_bytes is not None and left_bytes <= 0:
-                    self.cuts_count += 1
-                    break
             writer.close()
             here.close()
 
