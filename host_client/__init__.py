@@ -5,6 +5,7 @@ that block. What is listed here is the public surface; modules below may move.
 """
 
 from host_client.agents.adapter import AgentAdapter, AgentFeatures, Command, CommandResult, Continuation, TurnInput
+from host_client.agents.catalogue import CATALOGUE, Archive, Download, NpmPackage
 from host_client.agents.event import (
     AgentEvent,
     ConversationEvent,
@@ -77,11 +78,13 @@ from sandbox_api.limits import Limits
 from sandbox_api.lock import LockSign
 
 __all__ = [
+    "CATALOGUE",
     "AcquireContext",
     "Agent",
     "AgentAdapter",
     "AgentEvent",
     "AgentFeatures",
+    "Archive",
     "BundleRoot",
     "CliHarness",
     "Command",
@@ -99,6 +102,7 @@ __all__ = [
     "ConversationStore",
     "DeadlineError",
     "Delivery",
+    "Download",
     "Exit",
     "FailureEvent",
     "FileInfo",
@@ -118,6 +122,7 @@ __all__ = [
     "NativeConversationStore",
     "Notice",
     "NoticeEvent",
+    "NpmPackage",
     "Offender",
     "OutpostError",
     "Output",

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from host_client.agents.catalogue import CATALOGUE, NpmPackage, check_tool, pinned_name
 from host_client.errors import ProcessError, printable
-from host_client.turns.install_archive import ArchiveInstallation
 from host_client.turns.install_npm import NpmInstallation
 from host_client.turns.install_queue import turn_to_install
 
@@ -99,4 +98,7 @@ async def _installation(sandbox: Sandbox, name: str, tool: Tool, variables: Mapp
     folder = sandbox.home / TOOLS / pinned_name(name, tool)
     if isinstance(tool, NpmPackage):
         return NpmInstallation(sandbox, folder, tool, (info.machine, info.c_library), variables)
+    # Only now: whoever installs no archive does not pay for HTTP and the formats of archives.
+    from host_client.turns.install_archive import ArchiveInstallation  # noqa: PLC0415
+
     return ArchiveInstallation(sandbox, folder, tool, (info.machine, info.c_library))

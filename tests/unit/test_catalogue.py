@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from host_client.agents.registry import format_names
 from host_client.agents.tool import for_platform
 from host_client.errors import ConfigurationError
 
+MANUAL = Path(__file__).parents[2] / "docs/bootstrap.md"
 SHA512 = "ab" * 64
 URL = "https://host.invalid/tool.tar.gz"
 PLATFORMS = [(machine, library) for machine in ("x86_64", "aarch64") for library in ("glibc", "musl")]
@@ -169,3 +172,19 @@ def test_everything_that_makes_it_another_program_makes_it_another_place() -> No
     assert len({pinned_name("tool", each) for each in others}) == len(others)
     mirrored = replace(archive, downloads={"x86_64": replace(download, url="https://mirror.invalid/tool.tar.gz")})
     assert pinned_name("tool", mirrored) == pinned_name("tool", archive)
+
+
+def test_the_manual_names_what_is_built_in() -> None:
+    """docs/bootstrap.md: each tool with its version and package."""
+    rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| npm `([^`]+)`", MANUAL.read_text(), re.MULTILINE)
+    built_in = [(name, tool.version, tool.package) for name, tool in CATALOGUE.items() if isinstance(tool, NpmPackage)]
+    assert rows == built_in
+
+
+def test_the_catalogue_of_the_manual_is_one() -> None:
+    """docs/bootstrap.md: its entries pass all checks and stand beside the built-in ones."""
+    [block] = re.findall(r"```python\n(.*?)```", MANUAL.read_text(), re.DOTALL)
+    namespace: dict[str, Any] = {}
+    exec(block, namespace)  # noqa: S102 - our own document
+    assert [check_tool(name, namespace["catalogue"]).version for name in ("mycli", "othercli")] == ["1.4.2", "3.0.1"]
+    assert set(CATALOGUE) < set(namespace["catalogue"])
