@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 _NOT_THERE = ("not_found", "empty")
 """Reasons of a capture that mean: the agent has not kept anything yet."""
 
+_NOT_WHOLE = (*_NOT_THERE, "missing_required")
+"""The same of a conversation that was new: Copilot CLI 1.0.102 makes its files one after the other."""
+
 
 class Stay:
     """A turn's time in its sandbox.
@@ -201,10 +204,11 @@ class Stay:
         try:
             self.record = await features.storage.capture(conversation_id, context)
         except SessionError as error:
-            if not has_failed or error.reason not in _NOT_THERE:
+            is_new = self._plan.continuation is None or self._plan.continuation.fork
+            if not has_failed or error.reason not in (_NOT_WHOLE if is_new else _NOT_THERE):
                 raise
             known.forget(conversation_id)
-            if self._plan.continuation is None or self._plan.continuation.fork:
+            if is_new:
                 reading.conversation_id = ""  # an id that nothing is kept under cannot be resumed
             return
         self.notices += self.record.notices
