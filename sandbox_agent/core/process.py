@@ -8,15 +8,15 @@ from __future__ import annotations
 import os
 import select
 import signal
-import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from sandbox_agent.core.child import CHILDREN
+from sandbox_agent.core.process_audience import Audience
 from sandbox_agent.core.process_input import Input
-from sandbox_agent.core.process_reader import Reader
 from sandbox_agent.core.process_remains import Remains, group_is_there
 from sandbox_agent.core.process_spawn import set_size
 from sandbox_agent.core.process_stream import Stream
@@ -70,6 +70,7 @@ class Process:
         started_ns: When, since the epoch.
         exit: How it ended; None: it is not over.
         windows: What it printed: standard output, and standard error unless it runs on a terminal.
+        audience: Who reads and waits.
         writer: Whoever may give it input: the last to attach.
     """
 
@@ -94,15 +95,14 @@ class Process:
         self.windows: Sequence[Window] = [
             Window(plan.keep_bytes, make_spool) for fd in (spawned.stdout, spawned.stderr) if fd >= 0
         ]
+        self.audience = Audience(
+            self.windows, plan.hold_seconds, on_moved=self._reader_moved, on_left=self._reader_left
+        )
         self._spawned = spawned
         self._mark = mark
         self._pump = pump
         self._warden = warden
         self._on_over = on_over
-        self._lock = threading.Lock()
-        self._readers: set[Reader] = set()
-        self._wakes: set[Callable[[], None]] = set()
-        self._hold_until = time.monotonic() + plan.hold_seconds
         self._began = time.monotonic()
         self._printed_at = self._began
         self._kept_bytes = 0
@@ -117,9 +117,7 @@ class Process:
         self._wait_status = 0
         self._is_clear = False
         self._is_forgotten = False
-        self._is_discarding = False
         self._is_lingering = False
-        self._read_at = self._began
 
     # For any thread
 
@@ -128,38 +126,6 @@ class Process:
         """What it reads."""
         assert self._input is not None  # noqa: S101 -- nobody has this object before `begin`
         return self._input
-
-    def read_from(self, offsets: Sequence[int], wake: Callable[[], None]) -> Reader:
-        """Begin to read; the caller closes the reader.
-
-        Args:
-            offsets: What of each stream the reader has already.
-            wake: Called, in another thread, whenever there may be more.
-
-        Raises:
-            ProcessError: `output_lost`.
-            ConfigurationError: `invalid_argument`: an offset behind the end.
-        """
-        with self._lock:
-            reader = Reader(self.windows, offsets, wake, on_moved=self._reader_moved, on_closed=self._reader_closed)
-            self._readers.add(reader)
-        return reader
-
-    def wake_by(self, wake: Callable[[], None]) -> None:
-        """Have something called, in another thread, once the process is over."""
-        with self._lock:
-            self._wakes.add(wake)
-
-    def wake_no_more(self, wake: Callable[[], None]) -> None:
-        """Take back `wake_by`."""
-        with self._lock:
-            self._wakes.discard(wake)
-
-    @property
-    def read_at(self) -> float:
-        """When it was over, or the last reader went, whichever was later; infinite while somebody reads."""
-        with self._lock:
-            return float("inf") if self._readers else self._read_at
 
     # For the pump's thread
 
@@ -173,7 +139,7 @@ class Process:
                     self._pump,
                     fd,
                     window,
-                    floor=lambda index=index: self._floor(index),  # type: ignore[misc]  # bound here
+                    floor=partial(self.audience.floor, index),
                     allowance=self._allow,
                     on_moved=self._printed,
                     on_ended=self._settle,
@@ -185,10 +151,10 @@ class Process:
             is_open=plan.open_input,
             is_terminal=spawned.is_terminal,
             first=plan.input,
-            on_moved=self._wake,
+            on_moved=self.audience.wake,
         )
         self._watch_exit()
-        self._set_timer(self._hold_until, self._resume)
+        self._set_timer(self.audience.hold_until, self._resume)
         if plan.deadline_seconds:
             self._set_timer(self._began + plan.deadline_seconds, lambda: self.end("deadline", plan.grace_seconds))
         if plan.idle_seconds:
@@ -226,16 +192,14 @@ class Process:
 
     def forget(self) -> None:
         """Let go of its output, as soon as nobody reads it; nobody will begin to."""
-        with self._lock:
-            self._is_forgotten = True
-            is_read = bool(self._readers)
-        if not is_read and self.exit is not None:
+        self._is_forgotten = True
+        if self.exit is not None and self.audience.is_empty:
             for window in self.windows:
                 window.close()
 
     def discard(self) -> None:
         """Wait for no reader any more."""
-        self._is_discarding = True
+        self.audience.discard()
         self._resume()
 
     def abandon(self) -> None:
@@ -247,17 +211,6 @@ class Process:
 
     # Output
 
-    def _floor(self, index: int) -> int:
-        """Return from where on nothing of a stream may be dropped."""
-        if self._is_discarding:
-            return self.windows[index].end
-        with self._lock:
-            if self._readers:
-                return min(reader.sent[index] for reader in self._readers) - self.windows[index].reserve_bytes
-            if time.monotonic() < self._hold_until:
-                return 0
-        return self.windows[index].end
-
     def _allow(self, count: int) -> int:
         limit = self.plan.max_output_bytes
         if limit and self._kept_bytes + count > limit:
@@ -268,13 +221,7 @@ class Process:
 
     def _printed(self) -> None:
         self._printed_at = time.monotonic()
-        self._wake()
-
-    def _wake(self) -> None:
-        with self._lock:
-            wakes = [*(reader.wake for reader in self._readers), *self._wakes]
-        for wake in wakes:
-            wake()
+        self.audience.wake()
 
     def _resume(self) -> None:
         for stream in self._streams:
@@ -285,19 +232,14 @@ class Process:
         if any(stream.is_paused for stream in self._streams):
             self._pump.call(self._resume)
 
-    def _reader_closed(self, reader: Reader) -> None:
-        with self._lock:
-            self._readers.discard(reader)
-            if not self._readers:
-                self._hold_until = time.monotonic() + self.plan.hold_seconds
-                self._read_at = time.monotonic()
+    def _reader_left(self) -> None:
         self._pump.call(self._went)
 
     def _went(self) -> None:
         if self._is_forgotten:
             self.forget()
         elif self.exit is None:
-            self._set_timer(self._hold_until, self._resume)
+            self._set_timer(self.audience.hold_until, self._resume)
             self._resume()
 
     # Times
@@ -409,8 +351,7 @@ class Process:
             timer.cancel()
         is_signalled = os.WIFSIGNALED(self._wait_status)
         sizes = [window.end for window in self.windows]
-        with self._lock:
-            self._read_at = time.monotonic()
+        self.audience.begin_to_forget()
         self.exit = Exit(
             status=0 if is_signalled else os.WEXITSTATUS(self._wait_status),
             signal=os.WTERMSIG(self._wait_status) if is_signalled else 0,
@@ -419,7 +360,7 @@ class Process:
             stdout_bytes=sizes[0],
             stderr_bytes=sizes[1] if len(sizes) > 1 else 0,
         )
-        self._wake()
+        self.audience.wake()
         self._on_over(self)
         if self._is_forgotten:
             self.forget()

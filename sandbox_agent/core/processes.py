@@ -169,7 +169,7 @@ class Processes:
         for process in running:
             self.pump.call(process.discard)
             over = threading.Event()
-            process.wake_by(over.set)
+            process.audience.wake_by(over.set)
             while process.exit is None and time.monotonic() < until:
                 over.wait(max(0.0, min(1.0, until - time.monotonic())))
                 over.clear()
@@ -261,7 +261,7 @@ class Processes:
         if process.exit is None:
             process.end("signal", process.plan.grace_seconds)
             process.discard()
-            process.wake_by(lambda: self.pump.call(lambda: self._drop_over(process)))
+            process.audience.wake_by(lambda: self.pump.call(lambda: self._drop_over(process)))
         self._drop_over(process)
 
     def _drop_over(self, process: Process) -> None:
@@ -276,7 +276,7 @@ class Processes:
         process.forget()
 
     def _drop_oldest(self) -> None:
-        over = sorted((one for one in self.known() if one.exit is not None), key=lambda one: one.read_at)
+        over = sorted((one for one in self.known() if one.exit is not None), key=lambda one: one.audience.left_at)
         spooled = [one for one in over if any(window.has_spool for window in one.windows)]
         for one in {*over[: max(0, len(over) - MAX_OVER_COUNT)], *spooled[: max(0, len(spooled) - MAX_SPOOLED_COUNT)]}:
             self._drop(one)
@@ -284,7 +284,7 @@ class Processes:
     def _expire(self) -> None:
         before = time.monotonic() - KEEP_SECONDS
         for process in self.known():
-            if process.exit is not None and process.read_at < before:
+            if process.exit is not None and process.audience.left_at < before:
                 self._drop(process)
         self.pump.at(time.monotonic() + _SWEEP_SECONDS, self._expire)
 

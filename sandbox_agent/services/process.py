@@ -128,11 +128,11 @@ async def _over(process: Process) -> None:
 @contextmanager
 def _woken_by(process: Process) -> Iterator[Wakeup]:
     wakeup = Wakeup()
-    process.wake_by(wakeup)
+    process.audience.wake_by(wakeup)
     try:
         yield wakeup
     finally:
-        process.wake_no_more(wakeup)
+        process.audience.wake_no_more(wakeup)
 
 
 def _plan_of(request: process_pb2.StartProcessRequest) -> Plan:

@@ -96,7 +96,7 @@ class AttachCall:
         """
         begin = await self._begin()
         process = self._processes.get(begin.id)
-        reader = process.read_from((begin.stdout_offset, begin.stderr_offset), self._wakeup)
+        reader = process.audience.read_from((begin.stdout_offset, begin.stderr_offset), self._wakeup)
         # Closed after the worker, in which it may still be reading.
         with closing(reader):
             process.writer = self._right
@@ -137,12 +137,12 @@ class AttachCall:
         if len(message.data) > MAX_INPUT_BYTES:
             raise SessionError("protocol", f"input of {len(message.data)} bytes is too much for one message")
         room = Wakeup()
-        process.wake_by(room)
+        process.audience.wake_by(room)
         try:
             while not process.input.has_room:
                 await room.wait()
         finally:
-            process.wake_no_more(room)
+            process.audience.wake_no_more(room)
         process.input.offer(message.offset, message.data, is_end=message.end)
 
     async def _send(self, worker: Worker, process: Process, reader: Reader) -> None:

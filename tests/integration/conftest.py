@@ -10,11 +10,13 @@ import pytest
 
 from sandbox_api.v1 import bundle_pb2_grpc
 from support.daemon import running_daemon
+from support.process_scene import scene_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from support.daemon import RunningDaemon
+    from support.process_scene import Scene
 
 
 @pytest.fixture(scope="module")
@@ -36,3 +38,10 @@ def bundles(daemon: RunningDaemon) -> Iterator[bundle_pb2_grpc.BundleServiceStub
     """Its bundle service."""
     with grpc.insecure_channel(daemon.target) as channel:
         yield bundle_pb2_grpc.BundleServiceStub(channel)
+
+
+@pytest.fixture
+def scene(daemon: RunningDaemon) -> Iterator[Scene]:
+    """Its processes."""
+    with scene_of(daemon.target) as scene:
+        yield scene
