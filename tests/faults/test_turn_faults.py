@@ -82,11 +82,11 @@ async def test_a_daemon_that_comes_back_has_the_conversation(tmp_path: Path) -> 
 async def test_a_cut_connection_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """A turn goes on over connections that break in the middle of its output."""
     with running_daemon(tmp_path) as daemon:
-        async with cutting_proxy(daemon.target, [30_000, 40_000, 50_000, 60_000]) as (target, proxy):
+        async with cutting_proxy(daemon.target, [20_000, 40_000]) as (target, proxy):
             scene = Scene(tmp_path, target)
-            result = await scene.runner().run(script(["flood", 20_000], ["say", "end"]))
-        assert result.text == "".join(f"{number} " for number in range(20_000)) + "end"
-        assert proxy.cuts_count == 4
+            result = await scene.runner().run(script(["flood", 10_000], ["say", "end"]))
+        assert result.text == "".join(f"{number} " for number in range(10_000)) + "end"
+        assert proxy.cuts_count == 2
         assert result.record is not None
 
 
