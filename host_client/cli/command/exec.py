@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from contextlib import aclosing, contextmanager, nullcontext
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
@@ -28,10 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from host_client.sandbox.process import Process
+    from host_client.sandbox.process_exit import Output
 
 _DESCRIPTORS = {"stdout": STDOUT, "stderr": STDERR}
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _KILL_COUNT = 2
+_MAX_PIECES_COUNT = 16
+"""Pieces of input, or of output, that wait while others are taken."""
 
 
 @click.command("exec", short_help="Run a command at TARGET.")
@@ -94,18 +98,47 @@ async def _carry(process: Process, restore: Callable[[], None], *, reads_input: 
     async with task_group() as group, aclosing(process.output()) as output:
         with _forwarded(process, group, restore), _resized(process, group) if is_terminal else nullcontext():
             feeding = group.create_task(_feed(process)) if reads_input else None
+            items: asyncio.Queue[Output | None] = asyncio.Queue(_MAX_PIECES_COUNT)
+            printing = group.create_task(_print(items))
             async for item in output:
-                await write_all(_DESCRIPTORS[item.stream], item.data)
+                await items.put(item)
+            await items.put(None)
+            await printing
             if feeding is not None:
                 feeding.cancel()
 
 
+async def _print(items: asyncio.Queue[Output | None]) -> None:
+    """Write output; what comes while some is written is written at once then, stream by stream in its order."""
+    is_over = False
+    while not is_over:
+        found = [await items.get()]
+        found += [items.get_nowait() for _ in range(items.qsize())]
+        is_over = found[-1] is None
+        for stream, pieces in groupby((item for item in found if item is not None), key=lambda item: item.stream):
+            await write_all(_DESCRIPTORS[stream], b"".join(item.data for item in pieces))
+
+
 async def _feed(process: Process) -> None:
-    async with aclosing(read_pieces(STDIN)) as pieces:
-        async for piece in pieces:
-            if not await process.write(piece):
+    """Carry input; what is read while the process takes some is written at once then."""
+    pieces: asyncio.Queue[bytes] = asyncio.Queue(_MAX_PIECES_COUNT)
+    async with task_group() as group:
+        reading = group.create_task(_read(pieces))
+        while data := await pieces.get():
+            waiting = [pieces.get_nowait() for _ in range(pieces.qsize())]
+            if not await process.write(b"".join((data, *waiting))):
+                reading.cancel()
                 return
+            if b"" in waiting:
+                break
     await process.close_input()
+
+
+async def _read(pieces: asyncio.Queue[bytes]) -> None:
+    async with aclosing(read_pieces(STDIN)) as found:
+        async for piece in found:
+            await pieces.put(piece)
+    await pieces.put(b"")  # the end
 
 
 @contextmanager
