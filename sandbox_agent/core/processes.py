@@ -130,6 +130,12 @@ class Processes:
             )
         return process
 
+    def starting(self, process_id: str) -> Future[Process] | None:
+        """Return the start of a process, in progress or over; None: no such start is known."""
+        with self._lock:
+            entry = self._entries.get(process_id)
+        return None if entry is None else entry.start
+
     def known(self) -> list[Process]:
         """Return all processes, oldest first."""
         with self._lock:

@@ -92,6 +92,12 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
         request: process_pb2.ReleaseProcessRequest,
         context: Context,  # noqa: ARG002
     ) -> process_pb2.ReleaseProcessResponse:
+        # Also one that is just being started: a client that cancelled its start asks for that.
+        start = self._processes.starting(request.id)
+        if start is not None:
+            started = asyncio.wrap_future(start)
+            await asyncio.wait([started])
+            started.exception()  # a start that failed is told to who asked for it
         try:
             process = self._processes.get(request.id)
             self._processes.release(request.id)
