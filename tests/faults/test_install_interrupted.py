@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 from contextlib import AsyncExitStack
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from support.install_scene import INSTALLS, LOCK, archived, install_scene, packa
 from support.wait import until, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from host_client import Sandbox
@@ -186,6 +187,46 @@ async def test_a_cancel_ends_npm(scene: InstallScene, held: Held) -> None:
         assert await output_of(sandbox, await installed(sandbox)) == b"tool\n"
         assert left
         assert not any(path.exists() for path in left)
+
+
+async def test_a_cancel_at_any_call_leaves_nothing_half(scene: InstallScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever question to the daemon is the last one, the tool is there as a whole or is installed from the start."""
+    scene.npm(f"mkdir node_modules; echo half > node_modules/half\n{INSTALLS}")
+    calls_count, is_cut = 0, True
+    while is_cut:
+        async with connect(scene.daemon.target) as sandbox, connect(scene.daemon.target) as other:
+            with monkeypatch.context() as patch:
+                is_cut = await _cut(sandbox, patch, calls_count)
+            assert await output_of(other, await installed(other)) == b"tool\n"
+            assert await waiting(other) == 0
+        shutil.rmtree(scene.tools)
+        calls_count += 1
+    assert calls_count > 10
+
+
+async def _cut(sandbox: Sandbox, patch: pytest.MonkeyPatch, calls_count: int) -> bool:
+    """Cancel an installation at a call; return whether there were so many."""
+    left = calls_count
+    is_cut = False
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            nonlocal left, is_cut
+            if not left and not is_cut:
+                is_cut = True
+                task.cancel()
+            left -= 1
+            return real(*arguments, **named)
+
+        return call
+
+    connection = sandbox.files._connection
+    for name in ("ask", "open", "begin"):
+        patch.setattr(connection, name, counted(getattr(connection, name)))
+    task = asyncio.ensure_future(installed(sandbox))
+    await asyncio.wait([task])
+    assert task.cancelled() or await output_of(sandbox, task.result()) == b"tool\n"
+    return is_cut
 
 
 async def test_a_cancelled_wait_leaves_the_others(scene: InstallScene, held: Held) -> None:
