@@ -167,7 +167,7 @@ async def test_output_that_nobody_reads_is_dropped_only_after_the_hold(sandbox: 
 async def test_a_slow_reader_holds_the_process_up(sandbox: Sandbox) -> None:
     """Nothing is dropped while somebody reads, however small the window."""
     size = 0
-    async with sandbox.run(["head", "-c", "4000000", "/dev/zero"], keep_bytes=64 << 10, hold_seconds=0) as process:
+    async with sandbox.run(["head", "-c", "4000000", "/dev/zero"], keep_bytes=64 << 10) as process:
         async for item in process.output():
             assert item.offset == size
             size += len(item.data)
