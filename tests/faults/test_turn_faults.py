@@ -17,6 +17,8 @@ from support.scripted_agent import script
 from support.turn_scene import Scene
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from host_client.agents.event import AgentEvent
     from support.daemon import RunningDaemon
 
@@ -79,15 +81,20 @@ async def test_a_daemon_that_comes_back_has_the_conversation(tmp_path: Path) -> 
         assert '"half"' in scene.said(caught.value.facts["conversation"])
 
 
-async def test_a_cut_connection_loses_and_doubles_nothing(tmp_path: Path) -> None:
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
+    """A daemon that is ended when the loop of the test, which carries its connections, has ended."""
+    with running_daemon(tmp_path) as running:
+        yield running
+
+
+async def test_a_cut_connection_loses_and_doubles_nothing(tmp_path: Path, daemon: RunningDaemon) -> None:
     """A turn goes on over connections that break in the middle of its output."""
-    with running_daemon(tmp_path) as daemon:
-        async with cutting_proxy(daemon.target, [20_000, 40_000]) as (target, proxy):
-            scene = Scene(tmp_path, target)
-            result = await scene.runner().run(script(["flood", 10_000], ["say", "end"]))
-        assert result.text == "".join(f"{number} " for number in range(10_000)) + "end"
-        assert proxy.cuts_count == 2
-        assert result.record is not None
+    async with cutting_proxy(daemon.target, [20_000, 40_000]) as (target, proxy):
+        result = await Scene(tmp_path, target).runner().run(script(["flood", 10_000], ["say", "end"]))
+    assert result.text == "".join(f"{number} " for number in range(10_000)) + "end"
+    assert proxy.cuts_count == 2
+    assert result.record is not None
 
 
 async def test_cancelled_turns_leave_nothing(tmp_path: Path) -> None:
