@@ -11,7 +11,7 @@ import pytest
 
 from host_client.errors import ConflictError, DeadlineError, LimitError, OutpostError, ProcessError, UnavailableError
 from host_client.sandbox.sandbox import connect
-from support.daemon import running_daemon
+from support.daemon import END_SECONDS, running_daemon
 from support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -212,6 +212,7 @@ async def test_a_daemon_that_ends_tells_its_readers(tmp_path: Path) -> None:
                 told = error.reason
             assert told in {"shutdown", "unreachable"}
             wait_until(lambda: not is_there(pid), "the end of the process")
+        assert running.process.wait(END_SECONDS) == 0
 
 
 async def test_programs_are_looked_up_as_they_are_started(sandbox: Sandbox, daemon: RunningDaemon) -> None:
