@@ -153,11 +153,20 @@ def _end(one: _Seen, ended: Remains, *, is_kill: bool) -> None:
 
 
 def _signal(one: _Seen, number: int) -> None:
-    with suppress(OSError):
+    try:
         held = os.pidfd_open(one.pid)
-        try:
-            again = _look(one.pid)
-            if again is not None and again.start_ticks == one.start_ticks:
-                signal.pidfd_send_signal(held, number)
-        finally:
+    except ProcessLookupError:
+        return
+    except OSError:  # a kernel without them, or a filter: the second look has to do
+        held = -1
+    try:
+        again = _look(one.pid)
+        if again is not None and again.start_ticks == one.start_ticks:
+            with suppress(ProcessLookupError, PermissionError):
+                if held >= 0:
+                    signal.pidfd_send_signal(held, number)
+                else:
+                    os.kill(one.pid, number)
+    finally:
+        if held >= 0:
             os.close(held)
