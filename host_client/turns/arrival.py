@@ -48,7 +48,7 @@ async def bring(
         raise ConflictError(
             "diverged",
             f"sandbox and host went on differently with {kept.conversation_id}",
-            hint="force replaces what the sandbox has, which is set aside there; or fork the conversation",
+            hint="force replaces what the sandbox has, which is set aside there; another sandbox leaves it alone",
             facts={"conversation": kept.conversation_id},
         )
     return (await storage.restore(kept, context)).notices

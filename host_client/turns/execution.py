@@ -51,6 +51,18 @@ class Execution:
 
     async def run(self) -> TurnResult:
         """Run the turn; see `TurnRunner.run` for what it raises."""
+        continuation, known = self._plan.continuation, self._plan.known
+        if continuation is None or continuation.fork:
+            return await self._run()
+        with self._failures.kept():
+            known.begin(continuation.id)
+        self._failures.raise_all()
+        try:
+            return await self._run()
+        finally:
+            known.end(continuation.id)
+
+    async def _run(self) -> TurnResult:
         started = time.monotonic()
         plan, failures = self._plan, self._failures
         features, options, continuation = plan.agent.features, plan.options, plan.continuation

@@ -1,4 +1,4 @@
-"""Which sandbox a runner last worked on a conversation in.
+"""Which conversations a runner works on, and in which sandbox it last worked on others.
 
 The one rule: what is not known is restored anew; nothing here is needed for a turn to be right.
 """
@@ -6,6 +6,8 @@ The one rule: what is not known is restored anew; nothing here is needed for a t
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from host_client.errors import ConflictError, printable
 
 MAX_KNOWN_COUNT = 4096
 
@@ -36,6 +38,25 @@ class KnownConversations:
 
     def __init__(self) -> None:
         self._turns: dict[str, LastTurn] = {}
+        self._worked_on: set[str] = set()
+
+    def begin(self, conversation_id: str) -> None:
+        """Begin a turn that goes on with a conversation. Of two at a time each would lose what the other one said.
+
+        Raises:
+            ConflictError: `busy`: another turn works on it.
+        """
+        if conversation_id in self._worked_on:
+            raise ConflictError(
+                "busy",
+                f"another turn of this runner works on {printable(conversation_id)[:140]}",
+                hint="wait for its result, or fork the conversation",
+            )
+        self._worked_on.add(conversation_id)
+
+    def end(self, conversation_id: str) -> None:
+        """End the turn."""
+        self._worked_on.discard(conversation_id)
 
     def get(self, conversation_id: str) -> LastTurn | None:
         """Return the last turn of a conversation; None: not known."""

@@ -131,7 +131,8 @@ class TurnRunner:
 
         Raises:
             SessionError: beside those of `run`: `not_found`: the host has no such conversation. Those of `restore`.
-            ConflictError: `diverged`: sandbox and host went on differently. Those of `restore`.
+            ConflictError: `busy`: another turn of this runner works on it. `diverged`: sandbox and host went on
+                differently. Those of `restore`.
         """
         return await self._run(text, Continuation(id=conversation_id), on_event)
 

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from host_client.agents.adapter import Command, Continuation
-from host_client.agents.event import ConversationEvent
-from host_client.errors import ConfigurationError, OutpostError, ProcessError, SessionError, WorkspaceError
+from host_client.agents.event import ConversationEvent, TextEvent
+from host_client.errors import (
+    ConfigurationError,
+    ConflictError,
+    OutpostError,
+    ProcessError,
+    SessionError,
+    WorkspaceError,
+)
 from host_client.stores.transcript import TranscriptConversations
 from support.scripted_agent import ChoosingAdapter, ForkingAdapter, ScriptedAdapter, script
 from support.transcript_format import LAYOUT
@@ -193,6 +200,24 @@ async def test_a_place_for_the_conversation_is_needed_before(here: Scene, tmp_pa
         await here.runner(conversation_home=None, repository=None).run("x")
     assert nowhere.value.reason == "invalid_argument"
     assert here.provider.wanted == []
+
+
+async def test_a_conversation_has_one_turn_at_a_time(here: Scene, tmp_path: Path) -> None:
+    """A second turn of a conversation that is being worked on is refused before it has a sandbox; a fork is not."""
+    runner = here.runner()
+    first = await runner.run(script(["say", "one"]))
+    go_on = Continuation(id=str(first.conversation_id))
+    async with runner.turn(script(["say", "two"], ["await", str(tmp_path / "go")]), continuation=go_on) as turn:
+        while not isinstance(await anext(turn), TextEvent):
+            pass
+        with pytest.raises(ConflictError) as caught:
+            await first.resume(script(["say", "three"]))
+        assert caught.value.reason == "busy"
+        assert len(here.provider.wanted) == 2
+        assert (await first.fork(script(["recall"]))).text == "one|two"
+        (tmp_path / "go").touch()
+        await turn.result()
+    assert (await first.resume(script(["recall"]))).text == "one|two"
 
 
 async def test_variables_that_cannot_be_read_are_found_out_before(here: Scene, tmp_path: Path) -> None:
