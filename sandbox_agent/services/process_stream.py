@@ -82,6 +82,7 @@ class AttachCall:
         self._wakeup = Wakeup()
         self._right = object()
         """What the process has while this call may write; not the call, which it would keep alive."""
+        self._told: tuple[int, bool] | None = None
 
     async def run(self, executor: Executor) -> None:
         """Serve it to its end.
@@ -146,23 +147,25 @@ class AttachCall:
         process.input.offer(message.offset, message.data, is_end=message.end)
 
     async def _send(self, worker: Worker, process: Process, reader: Reader) -> None:
-        told: tuple[int, bool] | None = None
         while True:
             outcome = process.exit
-            taken = process.input.taken, process.input.is_closed
-            if taken != told:
-                told = taken
-                await self._context.write(_pack_taken(*taken))
+            await self._tell_taken(process)
             pieces = await worker.run(reader.take) if reader.has_more else []
             if pieces:
-                await self._send_pieces(worker, reader, pieces)
+                await self._send_pieces(worker, process, reader, pieces)
             elif outcome is not None:
                 await self._context.write(process_pb2.AttachResponse(exit=pack_exit(outcome)))
                 return
             else:
                 await self._wait()
 
-    async def _send_pieces(self, worker: Worker, reader: Reader, pieces: list[Piece]) -> None:
+    async def _tell_taken(self, process: Process) -> None:
+        taken = process.input.taken, process.input.is_closed
+        if taken != self._told:
+            self._told = taken
+            await self._context.write(_pack_taken(*taken))
+
+    async def _send_pieces(self, worker: Worker, process: Process, reader: Reader, pieces: list[Piece]) -> None:
         """Send pieces. After a large one the next is read while it is on its way; after small ones more gathers."""
         while pieces:
             is_large = sum(len(data) for _, _, data in pieces) >= _LARGE_BYTES
@@ -173,6 +176,7 @@ class AttachCall:
             if step is None:
                 await asyncio.sleep(_GATHER_SECONDS)
                 return
+            await self._tell_taken(process)  # output that never pauses must not hold input up
             pieces = await asyncio.wrap_future(step)
 
     async def _wait(self) -> None:

@@ -174,6 +174,24 @@ async def test_a_slow_reader_holds_the_process_up(sandbox: Sandbox) -> None:
     assert size == 4_000_000
 
 
+async def test_output_that_never_pauses_does_not_hold_input_up(sandbox: Sandbox) -> None:
+    """How much the process took comes between the pieces, also to one who reads more slowly than it prints."""
+    script = "exec 3<&0; cat /dev/zero & cat <&3 >/dev/null; kill $!"
+    async with sandbox.run(["sh", "-c", script], open_input=True) as process, aclosing(process.output()) as output:
+        writing = asyncio.ensure_future(process.write(bytes(4 << 20)))
+        for _ in range(500):
+            await anext(output)
+            await sandbox.info()
+            if writing.done():
+                break
+        assert writing.done()
+        assert await writing
+        await process.close_input()
+        async for _ in output:
+            pass
+    assert process.exit is not None
+
+
 async def test_an_id_belongs_to_one_request(sandbox: Sandbox) -> None:
     """The same again is the same process; another is a conflict, and leaves it alone."""
     async with sandbox.run(["cat"], open_input=True, process_id="mine") as process:
