@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 READ_BYTES = 256 << 10
 _PIPE_BYTES = 64 << 10
 _LARGE_PIPE_BYTES = 1 << 20
+_SMALL_BYTES = 4 << 10
+_REST_SECONDS = 0.001
 
 _buffer = memoryview(bytearray(READ_BYTES))  # of the pump's thread, which reads from one pipe at a time
 
@@ -61,6 +64,7 @@ class Stream:
         self._on_ended = on_ended
         self._left = b""
         self._is_large = False
+        self._is_resting = False
         pump.watch(fd, select.EPOLLIN, self._ready)
 
     def resume(self) -> None:
@@ -118,8 +122,22 @@ class Stream:
             return True
         if count >= _PIPE_BYTES and not self._is_large:
             self._enlarge()
+        if count < _SMALL_BYTES:
+            self._rest()
         self._keep(piece[:count])
         return True
+
+    def _rest(self) -> None:
+        """Let a little gather: a process that prints by the byte would have everybody work for each of them."""
+        if not self._is_resting:
+            self._is_resting = True
+            self._pump.change(self.fd, 0)  # an end is told all the same
+            self._pump.at(time.monotonic() + _REST_SECONDS, self._rested)
+
+    def _rested(self) -> None:
+        self._is_resting = False
+        if not self.is_paused and not self.is_ended:
+            self._pump.change(self.fd, select.EPOLLIN)
 
     def _keep(self, data: memoryview, rest: memoryview = _buffer[:0]) -> None:
         """Put data into the window; what does not fit, and what follows it, waits for the next `resume`."""

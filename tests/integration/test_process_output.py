@@ -43,6 +43,17 @@ def test_large_output(scene: Scene) -> None:
     assert read.stdout == b"".join(b"%015d\n" % index for index in range(1 << 20))
 
 
+def test_small_output_is_gathered(scene: Scene) -> None:
+    """A process that prints by the byte is told of by the batch."""
+    script = "import os\nfor index in range(20_000): os.write(1, b'x')"
+    with scene.attached(scene.start(sys.executable, "-S", "-c", script)) as attached:
+        parts = 0
+        while attached.next():
+            parts += 1
+    assert attached.read.stdout == b"x" * 20_000
+    assert parts < 5_000
+
+
 def test_process_waits_for_its_reader(scene: Scene) -> None:
     """A process that fills its window waits while it is held; whoever comes then misses nothing."""
     process_id = scene.shell("head -c 1000000 /dev/zero; echo end", keep_bytes=64 << 10, hold_seconds=60)
