@@ -75,6 +75,11 @@ class Window:
         """Whether it holds a file."""
         return self._spool >= 0
 
+    @property
+    def memory_bytes(self) -> int:
+        """What it takes of memory."""
+        return len(self._memory or b"")
+
     def room_bytes(self, floor: int) -> int:
         """Return how much can be appended without losing what lies at an offset or behind it."""
         return self._keep_bytes - (self.end - max(floor, self.start))

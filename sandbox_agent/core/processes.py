@@ -20,6 +20,7 @@ from sandbox_agent.core.process_window import open_spool
 from sandbox_agent.core.program import find_program
 from sandbox_agent.errors import from_os
 from sandbox_api.errors import ConflictError, LimitError, OutpostError, ProcessError, UnavailableError, printable
+from sandbox_api.limits import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,10 +34,13 @@ MAX_PROCESSES_COUNT = 256
 MAX_OVER_COUNT = 1024
 """Processes that are over and not released."""
 MAX_SPOOLED_COUNT = 128
-"""Those of them that hold files of output."""
+"""Those of them, and younger ones, that hold files of output."""
+MAX_MEMORY_BYTES = 16 * MIB
+"""What they keep of output in memory, all together."""
 KEEP_SECONDS = 600.0
 """How long one that is over is kept, from its end or its last reader."""
 
+_FEW_COUNT = 100  # so few can take no more than any of these
 _SWEEP_SECONDS = 10.0
 _CLOSE_SECONDS = 8.0
 
@@ -282,10 +286,16 @@ class Processes:
         process.forget()
 
     def _drop_oldest(self) -> None:
-        over = sorted((one for one in self.known() if one.exit is not None), key=lambda one: one.audience.left_at)
-        spooled = [one for one in over if any(window.has_spool for window in one.windows)]
-        for one in {*over[: max(0, len(over) - MAX_OVER_COUNT)], *spooled[: max(0, len(spooled) - MAX_SPOOLED_COUNT)]}:
-            self._drop(one)
+        over = [process for process in self.known() if process.exit is not None]
+        if len(over) <= _FEW_COUNT:
+            return
+        spooled_count = memory_bytes = 0
+        youngest_first = sorted(over, key=lambda one: one.audience.left_at, reverse=True)
+        for over_count, process in enumerate(youngest_first, 1):
+            spooled_count += any(window.has_spool for window in process.windows)
+            memory_bytes += sum(window.memory_bytes for window in process.windows)
+            if over_count > MAX_OVER_COUNT or spooled_count > MAX_SPOOLED_COUNT or memory_bytes > MAX_MEMORY_BYTES:
+                self._drop(process)
 
     def _expire(self) -> None:
         before = time.monotonic() - KEEP_SECONDS

@@ -124,8 +124,7 @@ class AttachCall:
     async def _receive(self, process: Process) -> None:
         while (message := await self._context.read()) is not grpc.aio.EOF:
             part = message.WhichOneof("part")
-            if process.writer is not self._right:
-                raise SessionError("protocol", "another client has attached since, and writes")
+            self._check_right(process)
             if part == "resize":
                 size = Size(message.resize.rows, message.resize.columns).check()
                 self._processes.pump.call(partial(process.resize, size))
@@ -144,7 +143,12 @@ class AttachCall:
                 await room.wait()
         finally:
             process.audience.wake_no_more(room)
+        self._check_right(process)  # somebody may have attached meanwhile
         process.input.offer(message.offset, message.data, is_end=message.end)
+
+    def _check_right(self, process: Process) -> None:
+        if process.writer is not self._right:
+            raise SessionError("protocol", "another client has attached since, and writes")
 
     async def _send(self, worker: Worker, process: Process, reader: Reader) -> None:
         while True:

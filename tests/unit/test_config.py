@@ -26,6 +26,7 @@ def test_defaults() -> None:
     assert (config.listen, config.home, config.workspace) == ("", b"/home/me", os.fsencode(Path.cwd()))
     assert (config.roots, config.state, config.limits) == ((), b"/home/me/.outpost-agent", Limits())
     assert (config.log_format, config.debug, config.until_eof, config.drain_seconds) == ("text", False, False, 10.0)
+    assert config.max_processes == 256
 
 
 def test_all_options() -> None:
@@ -33,11 +34,12 @@ def test_all_options() -> None:
     config = _serve(
         *("--listen", "unix:/s", "--home", "/h/../g", "--workspace", "w", "--root", "/r1", "--root", "/r2/"),
         *("--state", "/st", "--max-bytes", "7", "--max-files", "8", "--log-format", "json", "--debug"),
-        *("--until-eof", "--drain-seconds", "0.5"),
+        *("--until-eof", "--drain-seconds", "0.5", "--max-processes", "9"),
     )
     assert (config.listen, config.home, config.workspace) == ("unix:/s", b"/g", os.fsencode(Path.cwd() / "w"))
     assert (config.roots, config.state, config.limits) == ((b"/r1", b"/r2"), b"/st", Limits(7, 8))
     assert (config.log_format, config.debug, config.until_eof, config.drain_seconds) == ("json", True, True, 0.5)
+    assert config.max_processes == 9
 
 
 def test_home_unknown() -> None:
@@ -54,6 +56,7 @@ def test_home_unknown() -> None:
         ["stdio"],
         ["serve", "--max-bytes", "0"],
         ["serve", "--max-files", "x"],
+        ["serve", "--max-processes", "0"],
         ["serve", "--drain-seconds", "-1"],
         ["serve", "--drain-seconds", "nan"],
         ["serve", "--log-format", "xml"],

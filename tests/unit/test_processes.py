@@ -1,0 +1,117 @@
+"""All processes of a daemon: how many are kept once they are over, and what their end waits for."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sandbox_agent.core import processes as module
+from sandbox_agent.core.journal import Journal
+from sandbox_agent.core.paths import Directory, Roots
+from sandbox_agent.core.process_plan import Plan
+from sandbox_agent.core.processes import Processes
+from sandbox_agent.core.sandbox import Sandbox
+from sandbox_api.errors import ProcessError, UnavailableError
+from sandbox_api.limits import Limits
+from support.wait import MAX_SECONDS, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from sandbox_agent.core.process import Process
+
+
+@contextmanager
+def processes_in(path: Path) -> Iterator[Processes]:
+    """Give the processes of a sandbox in a folder."""
+    for name in ("home", "state"):
+        (path / name).mkdir()
+    home, state = os.fsencode(path / "home"), os.fsencode(path / "state")
+    with Directory(os.open(state, os.O_RDONLY | os.O_DIRECTORY), state) as folder, closing(Roots([home])) as roots:
+        sandbox = Sandbox(
+            roots=roots, home=home, workspace=home, environment=os.environ, limits=Limits(), journal=Journal(folder)
+        )
+        with closing(Processes(sandbox, umask=0o022)) as processes:
+            yield processes
+        assert folder.names() == []
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    """Those of a sandbox."""
+    with processes_in(tmp_path) as processes:
+        yield processes
+
+
+def run(processes: Processes, process_id: str, *argv: bytes, **fields: object) -> Process:
+    """Start a process."""
+    plan = Plan(argv=argv or (b"true",), **fields).check()  # type: ignore[arg-type]
+    return processes.start(process_id, plan, b"").result(MAX_SECONDS)
+
+
+def over(processes: Processes, process_id: str, *argv: bytes) -> Process:
+    """Run a process to its end."""
+    process = run(processes, process_id, *argv)
+    wait_until(lambda: process.exit is not None, "its end")
+    return process
+
+
+def ids(processes: Processes) -> list[str]:
+    """Return what is known."""
+    return [process.id for process in processes.known()]
+
+
+def test_oldest_go_first(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that are over only so many are kept; what runs is none of them."""
+    monkeypatch.setattr(module, "_FEW_COUNT", 0)
+    monkeypatch.setattr(module, "MAX_OVER_COUNT", 2)
+    run(processes, "runs", b"sleep", b"1000")
+    for process_id in ("a", "b", "c"):
+        over(processes, process_id)
+    wait_until(lambda: ids(processes) == ["runs", "b", "c"], "the oldest to go")
+    with pytest.raises(ProcessError):
+        processes.get("a")
+
+
+def test_large_output_goes_first(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those with files, or much in memory, are kept in smaller numbers."""
+    monkeypatch.setattr(module, "_FEW_COUNT", 0)
+    monkeypatch.setattr(module, "MAX_SPOOLED_COUNT", 1)
+    for process_id in ("a", "b"):
+        over(processes, process_id, b"head", b"-c", b"100000", b"/dev/zero")
+    wait_until(lambda: ids(processes) == ["b"], "the first file to go")
+    monkeypatch.setattr(module, "MAX_MEMORY_BYTES", 1500)
+    for process_id in ("c", "d"):
+        over(processes, process_id, b"head", b"-c", b"1000", b"/dev/zero")
+    wait_until(lambda: ids(processes) == ["d"], "memory to be free")
+
+
+def test_kept_for_a_time(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is over goes after its time; while somebody reads that does not begin."""
+    read, gone = over(processes, "read"), over(processes, "gone")
+    assert gone.exit is not None
+    with closing(read.audience.read_from((0, 0), lambda: None)):
+        monkeypatch.setattr(module, "KEEP_SECONDS", -1.0)
+        processes.pump.call(processes._expire)
+        wait_until(lambda: ids(processes) == ["read"], "the other to go")
+    processes.pump.call(processes._expire)
+    wait_until(lambda: ids(processes) == [], "it to go")
+
+
+def test_end_does_not_wait_for_readers(tmp_path: Path) -> None:
+    """What is held for a reader does not hold up the daemon's end, nor a release, and nothing starts any more."""
+    with processes_in(tmp_path) as processes:
+        for process_id in ("released", "left"):
+            run(processes, process_id, b"yes", hold_seconds=1000.0, keep_bytes=64 << 10)
+        released, left = processes.get("released"), processes.get("left")
+        wait_until(lambda: left.windows[0].end == released.windows[0].end == 64 << 10, "full windows")
+        processes.release("released")
+        wait_until(lambda: released.exit is not None, "the release")
+    assert left.exit is not None
+    assert left.exit.cause == "shutdown"
+    with pytest.raises(UnavailableError):
+        processes.start("late", Plan(argv=(b"true",)), b"")
