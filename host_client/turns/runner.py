@@ -39,7 +39,7 @@ class TurnRunner:
         deadline_seconds: Longest time for the agent's program; 0: none.
         idle_seconds: Longest time in which it may print nothing; 0: none.
         grace_seconds: From asking it to end to killing it.
-        patience_seconds: How long a daemon that is away in the middle of a turn is waited for.
+        patience_seconds: How long a daemon that is away while the program runs, or is captured, is waited for.
         max_output_bytes: Most that it may print.
         on_event: Told every event of every turn, in the event loop; may be a coroutine function, which is waited for.
         redaction: What must not be saved on the host.

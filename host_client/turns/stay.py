@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from host_client.agents.adapter import AgentAdapter, Continuation, TurnInput
 from host_client.agents.event import ConversationEvent
-from host_client.errors import ProcessError, SessionError
+from host_client.errors import OutpostError, ProcessError, SessionError, UnavailableError
+from host_client.sandbox.patience import Patience
 from host_client.sandbox.process_request import MAX_INPUT_BYTES
 from host_client.sandbox.task import task_group
 from host_client.turns.arrival import bring
@@ -190,9 +191,19 @@ class Stay:
         await self._plan.emit(event)
 
     async def _capture(self, context: ConversationContext, here: SandboxIdentity, unannounced: Unannounced) -> None:
-        """Keep what the turn left, and note where it was."""
+        """Keep what the turn left, also over a connection that breaks, and note where it was."""
+        self.notices += self.reading.notices
+        # A daemon that was waited for in vain already is not waited for again.
+        is_away = any(isinstance(failure, UnavailableError) for failure in self._failures.all)
+        patience = Patience(0.0 if is_away else self._plan.options.patience_seconds)
+        while True:
+            try:
+                return await self._try_capture(context, here, unannounced)
+            except OutpostError as error:
+                await patience.bear(error)
+
+    async def _try_capture(self, context: ConversationContext, here: SandboxIdentity, unannounced: Unannounced) -> None:
         reading, features, known = self.reading, self._features, self._plan.known
-        self.notices += reading.notices
         has_failed = not self._failures.is_empty
         if not reading.conversation_id and has_failed:
             reading.conversation_id = await unannounced.find()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from host_client.errors import OutpostError
+from host_client.errors import OutpostError, UnavailableError
 
 if TYPE_CHECKING:
     from host_client.agents.adapter import Command
@@ -34,23 +34,29 @@ class Unannounced:
     async def look(self, command: Command) -> None:
         """Note what is there before the command runs, unless it gives the conversation the id that it was offered."""
         self._is_chosen = self._chosen_id in command.arguments or self._chosen_id in command.variables.values()
-        if not self._is_chosen:
-            self._before = await self._listed()
+        if not self._is_chosen and self._storage is not None:
+            try:
+                self._before = await self._listed()
+            except OutpostError:
+                return  # what cannot be listed is not known, and the turn goes on without
 
     async def find(self) -> str:
-        """Return the id of the turn's conversation; empty: it left none, or several are new."""
+        """Return the id of the turn's conversation; empty: it left none, or several are new.
+
+        Raises:
+            UnavailableError: the daemon is away.
+        """
         if self._is_chosen:
             return self._chosen_id
-        after = await self._listed()
-        if self._before is None or after is None:
+        if self._before is None:
             return ""
-        new = after - self._before
+        try:
+            new = await self._listed() - self._before
+        except UnavailableError:
+            raise
+        except OutpostError:
+            return ""
         return next(iter(new)) if len(new) == 1 else ""
 
-    async def _listed(self) -> frozenset[str] | None:
-        if self._storage is None:
-            return None
-        try:
-            return frozenset([item.conversation_id async for item in self._storage.list_sessions(self._context)])
-        except OutpostError:
-            return None  # what cannot be listed is not known, and the turn goes on without
+    async def _listed(self) -> frozenset[str]:
+        return frozenset([item.conversation_id async for item in self._storage.list_sessions(self._context)])

@@ -5,21 +5,26 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from host_client.agents.event import TextEvent
 from host_client.errors import OutpostError, ProcessError, UnavailableError
+from host_client.stores.transcript import TranscriptConversations
 from support.cutting_proxy import cutting_proxy
 from support.daemon import running_daemon
 from support.scripted_agent import script
+from support.transcript_format import LAYOUT
 from support.turn_scene import Scene
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from host_client.agents.event import AgentEvent
+    from host_client.sandbox.place import SessionSummary
+    from host_client.stores.context import ConversationContext
+    from host_client.stores.contract import ConversationRecord
     from support.daemon import RunningDaemon
 
 pytestmark = pytest.mark.anyio
@@ -95,6 +100,44 @@ async def test_a_cut_connection_loses_and_doubles_nothing(tmp_path: Path, daemon
     assert result.text == "".join(f"{number} " for number in range(10_000)) + "end"
     assert proxy.cuts_count == 2
     assert result.record is not None
+
+
+@pytest.mark.parametrize(("flags", "steps"), [({}, []), ({"quiet": True}, [["exit", 1]])])
+async def test_a_connection_that_breaks_during_the_capture_is_made_again(
+    tmp_path: Path, flags: dict[str, bool], steps: list[Any]
+) -> None:
+    """What follows the agent's run is repeated when the daemon was away for a moment, in listing and in capturing."""
+
+    class Store(TranscriptConversations):
+        failures_count = 0
+
+        async def capture(self, conversation_id: str, context: ConversationContext) -> ConversationRecord:
+            self._break()
+            return await super().capture(conversation_id, context)
+
+        async def list_sessions(self, context: ConversationContext) -> AsyncIterator[SessionSummary]:
+            if self.failures_count or ran.exists():
+                self._break()
+            async for item in super().list_sessions(context):
+                yield item
+
+        def _break(self) -> None:
+            self.failures_count += 1
+            if self.failures_count < 3:
+                raise UnavailableError("unreachable", "it went away")
+
+    ran = tmp_path / "ran"
+    with running_daemon(tmp_path) as daemon:
+        scene, store = Scene(tmp_path, daemon.target), Store(LAYOUT)
+        runner = scene.runner(features={"storage": store})
+        async with runner.turn(script(["say", "said"], ["touch", str(ran)], *steps, **flags)) as turn:
+            try:
+                await turn.result()
+            except ProcessError:
+                assert steps
+    assert turn.record is not None
+    assert '"said"' in scene.said(str(turn.conversation_id))
+    assert store.failures_count >= 3
 
 
 async def test_cancelled_turns_leave_nothing(tmp_path: Path) -> None:
