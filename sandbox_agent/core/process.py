@@ -36,6 +36,7 @@ LINGER_SECONDS = 0.5
 """How long what a process leaves in its group may go on after it before it is ended."""
 
 _LOOK_SECONDS = 0.02
+_LOOKS_COUNT = 3
 _ENDING = (signal.SIGTERM, signal.SIGKILL)
 
 
@@ -118,6 +119,7 @@ class Process:
         self._is_clear = False
         self._is_forgotten = False
         self._is_lingering = False
+        self._empty_looks_count = 0
 
     # For any thread
 
@@ -312,7 +314,13 @@ class Process:
 
     def _looked(self, left_count: int, looked_at: float, *, is_final: bool) -> bool:
         """Hear what was left at some time; tell whether to look again."""
-        if self._ended_at is None or looked_at < self._ended_at or (left_count and not is_final):
+        if self._ended_at is None or looked_at < self._ended_at:
+            return True
+        self._empty_looks_count = 0 if left_count else self._empty_looks_count + 1
+        # One look can miss what forks and ends while it looks, or has no environment yet; hardly several.
+        if not is_final and self._empty_looks_count < _LOOKS_COUNT:
+            if not left_count:
+                self._set_timer(time.monotonic() + _LOOK_SECONDS, self._warden.look_soon)
             return True
         self._is_clear = True
         self._settle()

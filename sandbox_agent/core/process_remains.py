@@ -79,6 +79,7 @@ def end_marked(prefix: bytes, *, patience_seconds: float) -> int:
         patience_seconds: From TERM to KILL, and again from there until what is left is left.
     """
     found: set[tuple[int, int]] = set()
+    empty_looks_count = 0
     began = time.monotonic()
     while time.monotonic() < began + 2 * patience_seconds:
         seen = list(_processes())
@@ -86,7 +87,8 @@ def end_marked(prefix: bytes, *, patience_seconds: float) -> int:
         # A session of somebody else, in which a marked process runs, has a leader without the mark.
         marked -= {one.pid for one in seen if one.pid == one.session and not mark_of(one.pid).startswith(prefix)}
         left = [one for one in seen if one.session in marked or mark_of(one.pid).startswith(prefix)]
-        if not left:
+        empty_looks_count = 0 if left else empty_looks_count + 1
+        if empty_looks_count > 1 or not (left or found):
             break
         is_kill = time.monotonic() >= began + patience_seconds
         for one in left:

@@ -130,6 +130,16 @@ def test_daemonized_child_is_ended_with_it(scene: Scene) -> None:
     assert not any(map(runs, pids))
 
 
+def test_restless_process_is_ended(scene: Scene, daemon: RunningDaemon) -> None:
+    """Of a process that starts others all the time, in sessions of their own and deaf to TERM, nothing is left."""
+    loop = "while :; do (setsid sh -c 'trap \"\" TERM; echo $$ >> restless; sleep 1000; :' &); sleep 0.01; done"
+    process_id = scene.shell(f"trap '' TERM; {loop}", deadline_seconds=0.5, grace_seconds=0.2)
+    assert scene.wait(process_id).cause == pb.ProcessExit.CAUSE_DEADLINE
+    pids = pids_in((daemon.workspace / "restless").read_bytes())
+    assert pids
+    assert not any(map(runs, pids))
+
+
 def test_others_are_left_alone(scene: Scene) -> None:
     """Ending a process ends nothing of another one."""
     first, second = scene.start("sleep", SLEEP), scene.start("sleep", SLEEP)
