@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_api.limits import CHUNK_BYTES
-from sandbox_api.v1 import bundle_pb2, file_pb2, payload_pb2
+from sandbox_api.v1 import bundle_pb2, file_pb2, payload_pb2, process_pb2
 from sandbox_api.wire import chunk_message, read_chunk
 
 STREAMS = [
@@ -56,3 +56,12 @@ def test_lengths_at_the_borders_of_their_encoding(size: int) -> None:
 def test_every_stream_has_its_chunk_in_the_same_field() -> None:
     """What `chunk_message` relies on."""
     assert {stream.DESCRIPTOR.fields_by_name["chunk"].number for stream in STREAMS} == {2}
+
+
+@given(st.integers(0, 2**64 - 1), st.binary(min_size=1, max_size=200))
+def test_output_of_a_process_is_serialized_as_protobuf_does(offset: int, data: bytes) -> None:
+    """It has the form of a chunk, in the field of its stream."""
+    output = process_pb2.ProcessOutput(offset=offset, data=data)
+    for field, tag in (("stdout", b"\x0a"), ("stderr", b"\x12")):
+        expected = process_pb2.AttachResponse(**{field: output}).SerializeToString()
+        assert chunk_message(offset, [data], tag=tag) == expected
