@@ -83,6 +83,7 @@ class AttachCall:
         self._right = object()
         """What the process has while this call may write; not the call, which it would keep alive."""
         self._told: tuple[int, bool] | None = None
+        self._failure: Exception | None = None
 
     async def run(self, executor: Executor) -> None:
         """Serve it to its end.
@@ -108,11 +109,12 @@ class AttachCall:
         try:
             async with asyncio.TaskGroup() as tasks:
                 receiving = tasks.create_task(self._receive(process))
-                await self._send(worker, process, reader)
-                receiving.cancel()
+                try:
+                    await self._send(worker, process, reader)
+                finally:
+                    receiving.cancel()
         except BaseExceptionGroup as group:
-            # One task failed and the other was cancelled for it.
-            raise group.exceptions[0] from None
+            raise group.exceptions[0] from None  # there is but the one of sending
 
     async def _begin(self) -> process_pb2.AttachBegin:
         message = await self._context.read()
@@ -122,6 +124,15 @@ class AttachCall:
         return begin
 
     async def _receive(self, process: Process) -> None:
+        try:
+            await self._receive_parts(process)
+        except Exception as error:  # noqa: BLE001  raised by `_tell`
+            # Left to the sending side: to cancel that in the middle of a write would be the end of the stream, and no
+            # status could be sent any more.
+            self._failure = error
+            self._wakeup()
+
+    async def _receive_parts(self, process: Process) -> None:
         while (message := await self._context.read()) is not grpc.aio.EOF:
             part = message.WhichOneof("part")
             self._check_right(process)
@@ -153,7 +164,7 @@ class AttachCall:
     async def _send(self, worker: Worker, process: Process, reader: Reader) -> None:
         while True:
             outcome = process.exit
-            await self._tell_taken(process)
+            await self._tell(process)
             pieces = await worker.run(reader.take) if reader.has_more else []
             if pieces:
                 await self._send_pieces(worker, process, reader, pieces)
@@ -163,7 +174,10 @@ class AttachCall:
             else:
                 await self._wait()
 
-    async def _tell_taken(self, process: Process) -> None:
+    async def _tell(self, process: Process) -> None:
+        """Tell what came of the input."""
+        if self._failure is not None:
+            raise self._failure
         taken = process.input.taken, process.input.is_closed
         if taken != self._told:
             self._told = taken
@@ -180,7 +194,7 @@ class AttachCall:
             if step is None:
                 await asyncio.sleep(_GATHER_SECONDS)
                 return
-            await self._tell_taken(process)  # output that never pauses must not hold input up
+            await self._tell(process)  # output that never pauses must not hold input up
             pieces = await asyncio.wrap_future(step)
 
     async def _wait(self) -> None:
