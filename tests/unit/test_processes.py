@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from sandbox_agent.core import processes as module
-from sandbox_agent.core.journal import Journal
-from sandbox_agent.core.paths import Directory, Roots
 from sandbox_agent.core.process_plan import Plan
-from sandbox_agent.core.processes import Processes
-from sandbox_agent.core.sandbox import Sandbox
 from sandbox_api.errors import ProcessError, UnavailableError
-from sandbox_api.limits import Limits
+from support.process_sandbox import processes_in
 from support.wait import MAX_SECONDS, wait_until
 
 if TYPE_CHECKING:
@@ -23,21 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sandbox_agent.core.process import Process
-
-
-@contextmanager
-def processes_in(path: Path) -> Iterator[Processes]:
-    """Give the processes of a sandbox in a folder."""
-    for name in ("home", "state"):
-        (path / name).mkdir()
-    home, state = os.fsencode(path / "home"), os.fsencode(path / "state")
-    with Directory(os.open(state, os.O_RDONLY | os.O_DIRECTORY), state) as folder, closing(Roots([home])) as roots:
-        sandbox = Sandbox(
-            roots=roots, home=home, workspace=home, environment=os.environ, limits=Limits(), journal=Journal(folder)
-        )
-        with closing(Processes(sandbox, umask=0o022)) as processes:
-            yield processes
-        assert folder.names() == []
+    from sandbox_agent.core.processes import Processes
 
 
 @pytest.fixture
