@@ -5,8 +5,9 @@ The one rule: what is wrong with an agent is said when it is made, before a sand
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, get_args
 
 from host_client.agents.adapter import AgentAdapter, UsageMode
 from host_client.agents.catalogue import CATALOGUE, check_tool
@@ -14,12 +15,13 @@ from host_client.errors import ConfigurationError, printable
 from sandbox_api.names import VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from host_client.agents.adapter import AgentFeatures
     from host_client.agents.tool import Tool
 
 _MAX_NAME_CHARS = 64
+_STORE_METHODS = ("locate", "capture", "restore")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,34 @@ def create_agent(harness: CliHarness, *, catalogue: Mapping[str, Tool] = CATALOG
     name: object = getattr(adapter, "name", None)
     if not isinstance(name, str) or not name or not name.isprintable() or len(name) > _MAX_NAME_CHARS:
         raise _refuse(f"an agent's name is text of 1 to {_MAX_NAME_CHARS} printable characters", hint="set name")
+    _check_switches(adapter)
     _check_usage(adapter)
     _check_variables(adapter)
+    _check_storage(adapter)
     if adapter.capture and adapter.storage is None:
         raise _refuse(f"{name} is to capture its conversations and has no storage", hint="set storage")
-    if adapter.bootstrap is not None:
-        check_tool(adapter.bootstrap, catalogue)
+    tool: object = adapter.bootstrap
+    if tool is not None:
+        if not isinstance(tool, str):
+            raise _refuse(f"{name} has a bootstrap that is no name of a tool")
+        check_tool(tool, catalogue)
     return Agent(adapter, harness, catalogue)
+
+
+def _check_switches(adapter: AgentAdapter) -> None:
+    for feature in ("requires_finished_event", "capture", "resumable", "forkable"):
+        value: object = getattr(adapter, feature)
+        if not isinstance(value, bool) and (value is not None or feature == "requires_finished_event"):
+            raise _refuse(f"{adapter.name} has a {feature} that is neither true nor false")
+
+
+def _check_storage(adapter: AgentAdapter) -> None:
+    storage: object = adapter.storage
+    if storage is not None and not all(callable(getattr(storage, method, None)) for method in _STORE_METHODS):
+        raise _refuse(
+            f"{adapter.name} has a storage that is no store of conversations",
+            hint=f"a store has the methods {', '.join(_STORE_METHODS)}",
+        )
 
 
 def _check_usage(adapter: AgentAdapter) -> None:
@@ -91,7 +114,10 @@ def _check_usage(adapter: AgentAdapter) -> None:
 
 
 def _check_variables(adapter: AgentAdapter) -> None:
-    for variable, value in cast("Mapping[object, object]", adapter.variables).items():
+    variables: object = adapter.variables
+    if not isinstance(variables, Mapping):
+        raise _refuse(f"{adapter.name} has variables that are no mapping")
+    for variable, value in variables.items():
         if not isinstance(variable, str) or not VARIABLE.fullmatch(variable):
             raise _refuse(f"{adapter.name} sets '{printable(str(variable))[:80]}', which is no name of a variable")
         if not isinstance(value, str) or "\0" in value:

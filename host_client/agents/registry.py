@@ -67,10 +67,13 @@ def builtin_agent(
             hint=f"built in are {', '.join(_NAMES)}",
             facts={"known": ",".join(_NAMES)},
         )
-    if conversations is not None and conversations.format not in (name, None):
+    if isinstance(arguments, str):
+        raise ConfigurationError("invalid_argument", "arguments are a sequence of words", hint="give a list")
+    its_format = getattr(conversations, "format", None)
+    if its_format not in (name, None):
         raise ConfigurationError(
             "format_mismatch",
-            f"a store of the format '{printable(str(conversations.format))[:140]}' cannot keep conversations of {name}",
+            f"a store of the format '{printable(str(its_format))[:140]}' cannot keep conversations of {name}",
             hint=f"give a store of the format {name}",
         )
     options = PresetOptions(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from host_client.agents.adapter import CommandResult
+from host_client.agents.adapter import Command, CommandResult
+from host_client.errors import ConfigurationError
 from host_client.turns.install import ensure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from host_client.agents.adapter import Command
     from host_client.agents.harness import Agent
     from host_client.sandbox.sandbox import Sandbox
 
@@ -55,14 +54,17 @@ class Commands:
         """Run a command of the agent's program to its end.
 
         Raises:
+            ConfigurationError: `invalid_argument`: it is no command.
             ProcessError: it cannot be started.
             DeadlineError: `deadline`: it took longer than `HOOK_SECONDS`.
             LimitError: `max_output_bytes`.
         """
+        command = checked_command(command, self._agent.name)
         return await self._completed(command, await self.argv(command))
 
     async def look(self, command: Command) -> CommandResult:
         """Run a command that may be of any program, of which nothing is installed; as `run` else."""
+        command = checked_command(command, self._agent.name)
         program = self._programs.get(command.executable, command.executable)
         return await self._completed(command, [program, *command.arguments])
 
@@ -89,6 +91,35 @@ class Commands:
             raise failure
         status = -done.exit.signal if done.exit.signal else done.exit.status
         return CommandResult(status, done.stdout, done.stderr)
+
+
+def checked_command(command: object, agent_name: str) -> Command:
+    """Return what an adapter gave for a command when it is one; adapters are written by users.
+
+    Raises:
+        ConfigurationError: `invalid_argument`. Neither words nor values are told, which may be secrets.
+    """
+    if not isinstance(command, Command):
+        raise _refusal(agent_name, f"{type(command).__name__} for a command")
+    words: object = command.arguments
+    if isinstance(words, (str, bytes)) or not isinstance(words, Sequence):
+        raise _refusal(agent_name, "a command whose arguments are no sequence of words")
+    variables: object = command.variables
+    if not isinstance(variables, Mapping):
+        raise _refusal(agent_name, "a command whose variables are no mapping")
+    if not all(isinstance(word, str) for word in (command.executable, *words, *variables, *variables.values())):
+        raise _refusal(agent_name, "a command with a word, or a variable, that is no text")
+    if not isinstance(command.stdin, (str, bytes)):
+        raise _refusal(agent_name, "a command whose input is neither text nor bytes")
+    try:
+        as_bytes(command.stdin)
+    except UnicodeEncodeError:
+        raise _refusal(agent_name, "a command whose input cannot be written as UTF-8") from None
+    return command
+
+
+def _refusal(agent_name: str, what: str) -> ConfigurationError:
+    return ConfigurationError("invalid_argument", f"the adapter of {agent_name} gave {what}")
 
 
 def as_bytes(text: str | bytes) -> bytes:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from host_client.agents.adapter import AgentFeatures
 from host_client.agents.usage import Usage
-from host_client.errors import OutpostError
 from host_client.sandbox.task import in_thread
 from host_client.session.compression import decompressed, is_compressed
 from host_client.turns.account import checked, difference, is_sound
@@ -52,18 +51,14 @@ class SessionUsage:
         return difference(after, self._before)
 
     async def _total(self, conversation_id: str) -> Usage | None:
-        command = self._adapter.usage_command(conversation_id)
-        if command is None:
-            return None
         try:
+            command = self._adapter.usage_command(conversation_id)
+            if command is None:
+                return None
             result = await self._commands.look(command)
-        except OutpostError:
-            return None
-        if result.status:
-            return None
-        text = result.stdout.decode("utf-8", "replace")
-        try:
-            usage = self._adapter.usage_result(text)
+            if result.status:
+                return None
+            usage = self._adapter.usage_result(result.stdout.decode("utf-8", "replace"))
         except Exception:  # noqa: BLE001  what the agent keeps may be anything, and adapters are written by users
             return None
         return usage if is_sound(usage) else None

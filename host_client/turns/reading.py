@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from itertools import islice
+from typing import TYPE_CHECKING, TypeGuard
 
 from host_client.agents.event import (
+    AgentEvent,
     ConversationEvent,
     FailureEvent,
     FinishedEvent,
@@ -23,10 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from host_client.agents.adapter import AgentAdapter
-    from host_client.agents.event import AgentEvent
 
 MAX_KEPT_BYTES = 64 << 20
 """Output whose events a result keeps; of more, the first ones are forgotten."""
+
+MAX_LINE_EVENTS_COUNT = 1 << 16
+"""Events of one line; an adapter may be a generator that never ends."""
 
 _EVENT_BYTES = 200
 """What an event takes beside its text, more or less."""
@@ -78,11 +83,13 @@ class Reading:
         """Return what a line means. One that the adapter fails at is one `RawEvent`."""
         if not line:
             return ()
+        events: Sequence[object]
         try:
-            events = tuple(self._adapter.events(line))
+            events = tuple(islice(self._adapter.events(line), MAX_LINE_EVENTS_COUNT + 1))
         except Exception:  # noqa: BLE001  an agent may print anything, and adapters are written by users
             return (RawEvent(line),)
-        return events if all(map(_is_sound, events)) else (RawEvent(line),)
+        sound = [event for event in events if _is_sound(event)]
+        return sound if len(sound) == len(events) <= MAX_LINE_EVENTS_COUNT else (RawEvent(line),)
 
     def take(self, event: AgentEvent, size_bytes: int) -> None:
         """Note what an event says, before it is told to anybody.
@@ -133,12 +140,10 @@ class Reading:
             self._kept_bytes -= self._kept.popleft()[0]
 
 
-def _is_sound(event: object) -> bool:
-    """Tell whether an event's values have their types; a careless adapter takes them from the line as they are."""
-    match event:
-        case TextEvent(value) | ResultEvent(value) | ConversationEvent(value) | FailureEvent(value):
-            return isinstance(value, str)
-        case UsageEvent(tokens):
-            return is_sound(tokens)
-        case _:
-            return True
+def _is_sound(event: object) -> TypeGuard[AgentEvent]:
+    """Tell whether it is an event whose values have their types; a careless adapter takes them as the line has them."""
+    if not isinstance(event, AgentEvent):
+        return False
+    if isinstance(event, UsageEvent):
+        return is_sound(event.tokens) and isinstance(event.cumulative, bool)
+    return all(isinstance(getattr(event, field.name), str) for field in fields(event))

@@ -20,7 +20,7 @@ from host_client.sandbox.patience import Patience
 from host_client.sandbox.process_request import MAX_INPUT_BYTES
 from host_client.sandbox.task import task_group
 from host_client.turns.arrival import bring
-from host_client.turns.command import Commands, as_bytes
+from host_client.turns.command import Commands, as_bytes, checked_command
 from host_client.turns.consumption import SessionUsage, transcript_usage
 from host_client.turns.ending import failure_of
 from host_client.turns.environment import layered
@@ -94,7 +94,7 @@ class Stay:
         commands = Commands(self._plan.agent, sandbox, variables)
         here = SandboxIdentity((await sandbox.info()).instance_id, str(sandbox.home))
         has_hook = continuation is not None and continuation.fork and type(adapter).fork is not AgentAdapter.fork
-        command = None if has_hook else adapter.request(self._input())
+        command = None if has_hook else self._request()
         if command is not None:
             await commands.argv(command)  # what cannot be installed is known before anything is restored
         context = self._plan.options.context(sandbox, commands.environment(command))
@@ -120,15 +120,15 @@ class Stay:
         """Fork, where that is left to a hook (there is no command yet), and run the program."""
         if command is None and self._continuation is not None:
             self._continuation = await self._fork(self._continuation, commands)
-        command = command or self._adapter.request(self._input())
+        command = command or self._request()
         if not self.reading.conversation_id:
             await unannounced.look(command)
         await self._process(commands, command)
 
     async def _fork(self, continuation: Continuation, commands: Commands) -> Continuation:
         """Fork by the adapter's hook, announce the child and return what the turn goes on with."""
-        child_id = check_conversation_id(await self._adapter.fork(continuation.id, commands.run))
-        if child_id == continuation.id:
+        child_id: object = await self._adapter.fork(continuation.id, commands.run)
+        if not isinstance(child_id, str) or check_conversation_id(child_id) == continuation.id:
             raise ProcessError(
                 "reported_failure",
                 f"{self._features.name} was told to fork {continuation.id} and did not",
@@ -224,6 +224,9 @@ class Stay:
             return
         self.notices += self.record.notices
         known.note(conversation_id, LastTurn(here, self.record.digest))
+
+    def _request(self) -> Command:
+        return checked_command(self._adapter.request(self._input()), self._features.name)
 
     def _input(self) -> TurnInput:
         continuation = self._continuation

@@ -137,6 +137,21 @@ async def test_a_fork_is_a_conversation_of_its_own(anywhere: Scene, adapter: typ
     assert anywhere.said(str(first.conversation_id)) == before
 
 
+@pytest.mark.parametrize("returned", [None, 5, "../x", "the parent"])
+async def test_a_fork_that_is_none_is_refused(here: Scene, tmp_path: Path, returned: Any) -> None:
+    """A hook that returns no id, or its parent's: the agent is not started."""
+    first = await here.runner().run(script(["say", "one"]))
+
+    class Adapter(ForkingAdapter):
+        async def fork(self, conversation_id: str, run: Any) -> Any:  # noqa: ARG002  nothing is run
+            return conversation_id if returned == "the parent" else returned
+
+    with pytest.raises(OutpostError) as caught:
+        await here.runner(Adapter).fork(str(first.conversation_id), script(["touch", str(tmp_path / "ran")]))
+    assert caught.value.reason == ("invalid_id" if returned == "../x" else "reported_failure")
+    assert not (tmp_path / "ran").exists()
+
+
 async def test_a_child_is_announced_before_the_agent_runs(anywhere: Scene) -> None:
     """With a hook the id of a fork is the first event, and the failed turn of the child is captured."""
     first = await anywhere.runner(ForkingAdapter).run(script(["say", "one"]))

@@ -73,15 +73,17 @@ async def test_a_session_is_counted_in_a_new_sandbox(tmp_path: Path) -> None:
     assert (await first.fork(script(["count", 7, 7]))).usage == Usage(input_tokens=7, output_tokens=7)
 
 
-@pytest.mark.parametrize("broken", ["result", "command", "status", "garbage"])
+@pytest.mark.parametrize("broken", ["result", "command", "status", "garbage", "hook", "nonsense"])
 async def test_a_session_that_cannot_be_read_is_incomplete(scene: Scene, broken: str) -> None:
     """The turn succeeds, and nothing is made up: hooks that fail, have nothing, or whose command fails."""
 
     class Adapter(CountingAdapter):
         def usage_command(self, conversation_id: str) -> Any:
             made = super().usage_command(conversation_id)
-            if broken == "command":
-                return None
+            if broken == "hook":
+                raise KeyError(conversation_id)
+            if broken in ("command", "nonsense"):
+                return None if broken == "command" else "ask it"
             return super().usage_command("missing") if broken == "status" else made
 
         def usage_result(self, text: str) -> Any:

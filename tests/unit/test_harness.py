@@ -79,10 +79,19 @@ def test_an_unknown_tool_is_refused() -> None:
         {"variables": {"A": 1}},
         {"variables": {"A": "secret\0"}},
         {"variables": {1: "1"}},
+        {"variables": None},
+        {"variables": ["secret"]},
+        {"bootstrap": 5},
+        {"storage": "secret"},
+        {"requires_finished_event": None},
+        {"requires_finished_event": "no"},
+        {"capture": "no"},
+        {"resumable": "no"},
+        {"forkable": 0},
     ],
 )
 def test_features_that_cannot_be_are_refused(features: dict[str, Any]) -> None:
-    """A mode that is none, one without its hook, a capture without a storage, variables that are none."""
+    """A mode that is none, one without its hook, a capture without a storage, and whatever has not its type."""
     error = refusal(**features)
     assert error.reason == "invalid_argument"
     assert "secret" not in str(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -88,16 +88,17 @@ def test_an_unknown_agent_is_refused_and_the_known_are_named(name: str) -> None:
 class _Archive:
     """A store that does not say which format it keeps."""
 
-    format: str | None = None
+    async def locate(self, *_: Any) -> Any:
+        """Never called."""
+        raise NotImplementedError
 
-    def __init__(self, format_name: str | None) -> None:
-        self.format = format_name
+    capture = restore = locate
 
 
-@pytest.mark.parametrize("format_name", [None, "kimi"])
-def test_a_replacement_store_keeps_the_conversations(format_name: str | None) -> None:
+@pytest.mark.parametrize("said", [{}, {"format": None}, {"format": "kimi"}])
+def test_a_replacement_store_keeps_the_conversations(said: dict[str, Any]) -> None:
     """One of the agent's format, or of no certain one, is taken as it is."""
-    store: Any = _Archive(format_name)
+    store: Any = type("Store", (_Archive,), said)()
     assert builtin_agent("kimi", conversations=store).features.storage is store
 
 
@@ -106,3 +107,17 @@ def test_a_replacement_store_of_another_format_is_refused_at_once() -> None:
     with pytest.raises(ConfigurationError) as caught:
         builtin_agent("kimi", conversations=builtin_format("claude"))
     assert caught.value.reason == "format_mismatch"
+
+
+def test_what_is_no_store_is_refused_at_once() -> None:
+    """It could keep nothing when the turn is over."""
+    with pytest.raises(ConfigurationError) as caught:
+        builtin_agent("kimi", conversations=cast("Any", 5))
+    assert caught.value.reason == "invalid_argument"
+
+
+def test_one_word_is_no_list_of_arguments() -> None:
+    """Its letters would be taken for them."""
+    with pytest.raises(ConfigurationError) as caught:
+        builtin_agent("claude", arguments="--verbose")
+    assert caught.value.reason == "invalid_argument"

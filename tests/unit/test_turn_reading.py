@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -11,10 +12,13 @@ from host_client.agents.event import (
     FailureEvent,
     FinishedEvent,
     RawEvent,
+    ReasoningEvent,
     ResultEvent,
     TextEvent,
     ToolEvent,
+    UsageEvent,
 )
+from host_client.agents.usage import Usage
 from host_client.errors import ProcessError
 from host_client.sandbox.process_exit import Exit
 from host_client.turns.ending import failure_of
@@ -62,10 +66,35 @@ def test_a_line_that_the_adapter_cannot_read_is_one_raw_event(line: str) -> None
     assert read().line(line) == (RawEvent(line),)
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        [None],
+        "text",
+        [{"text": "x"}],
+        [TextEvent("good"), "bad"],
+        [ToolEvent(cast("str", None))],
+        [ReasoningEvent(cast("str", 5))],
+        [UsageEvent(Usage(), cumulative=cast("bool", "no"))],
+        itertools.repeat(TextEvent("on")),
+    ],
+    ids=["nothing", "none", "text", "mapping", "mixed", "no name", "a number", "no flag", "no end"],
+)
+def test_what_is_no_sequence_of_events_is_one_raw_event(told: Any) -> None:
+    """An adapter is somebody's own: whatever it returns, those who watch get events, whose values have their types."""
+
+    class Careless(ScriptedAdapter):
+        def events(self, line: str) -> Any:  # noqa: ARG002  whatever the line is
+            return told
+
+    assert Reading(Careless()).line("x") == (RawEvent("x"),)
+
+
 def test_lines_without_meaning_are_no_events() -> None:
     """Neither empty lines nor those that the adapter has nothing to tell of."""
-    assert read().line("") == ()
-    assert read().line('{"progress": 1}') == ()
+    assert not read().line("")
+    assert not read().line('{"progress": 1}')
 
 
 def test_the_announced_id_is_the_conversation() -> None:
