@@ -102,7 +102,7 @@ async def test_failure_of_ours_keeps_all_it_says(kind: str, tmp_path: Path) -> N
         make = {
             "Call": lambda: served.channel.unary_unary("/sandbox_api.test/Call")(b""),
             "Out": lambda: anext(aiter(served.channel.unary_stream("/sandbox_api.test/Out")(b""))),
-            "In": lambda: served.channel.stream_unary("/sandbox_api.test/In")(),
+            "In": served.channel.stream_unary("/sandbox_api.test/In"),
             "Both": lambda: served.channel.stream_stream("/sandbox_api.test/Both")().read(),
         }
         raised, failure = await _status(make[kind]())
