@@ -100,7 +100,10 @@ class Stay:
         context = self._plan.options.context(sandbox, commands.environment(command))
         session_usage = SessionUsage(adapter, commands, is_new=continuation is None)
         if continuation is not None:
-            self.notices += await bring(features.storage, self._prepared, context, here, self._last_turn)
+            conversation_id, last_turn = continuation.id, self._last_turn
+            self.notices += await bring(
+                features.storage, self._prepared, context, here, last_turn, conversation_id=conversation_id
+            )
             if features.usage == "session":
                 await session_usage.start(continuation.id)
         unannounced = Unannounced(features.storage, context, self._chosen_id)
@@ -198,9 +201,13 @@ class Stay:
         patience = Patience(0.0 if is_away else self._plan.options.patience_seconds)
         while True:
             try:
-                return await self._try_capture(context, here, unannounced)
+                await self._try_capture(context, here, unannounced)
             except OutpostError as error:
+                if is_away and isinstance(error, UnavailableError):
+                    return  # which is what the turn failed with already
                 await patience.bear(error)
+            else:
+                return
 
     async def _try_capture(self, context: ConversationContext, here: SandboxIdentity, unannounced: Unannounced) -> None:
         reading, features, known = self.reading, self._features, self._plan.known

@@ -6,14 +6,13 @@ import asyncio
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from host_client.agents.adapter import Command
 from host_client.agents.event import TextEvent
 from host_client.errors import (
-    ConfigurationError,
     DeadlineError,
     OutpostError,
     ProcessError,
@@ -146,35 +145,6 @@ async def test_a_program_that_cannot_be_started(scene: Scene, tmp_path: Path, ma
     assert f"{caught.value.code}/{caught.value.reason}" == expected
     assert "conversation" not in caught.value.facts
     assert list(scene.home.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        None,
-        ["mycli", "secret"],
-        Command("mycli", "secret"),
-        Command("mycli", cast("Any", 5)),
-        Command("mycli", ["secret", cast("Any", 5)]),
-        Command("mycli", [], cast("Any", None)),
-        Command("mycli", [], "secret \udcff"),
-        Command("mycli", [], variables=cast("Any", ["secret"])),
-        Command("mycli", [], variables={"secret": cast("Any", 5)}),
-        Command(cast("Any", None)),
-    ],
-)
-async def test_what_is_no_command_is_refused(scene: Scene, command: Any) -> None:
-    """An adapter is somebody's own: the error names it and says what is wrong, and tells nothing of the command."""
-
-    def request(*_: Any) -> Any:
-        return command
-
-    with pytest.raises(ConfigurationError) as caught:
-        await scene.runner(features={"request": request}).run("x")
-    assert caught.value.reason == "invalid_argument"
-    assert "mycli" in str(caught.value)
-    assert "secret" not in str(caught.value)
-    assert scene.provider.released == scene.provider.acquired
 
 
 async def test_a_child_that_left_does_not_hold_a_turn_up(scene: Scene, shared_daemon: RunningDaemon) -> None:

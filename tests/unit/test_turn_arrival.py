@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from host_client.errors import ConfigurationError, ConflictError, SessionError
+from host_client.sandbox.place import SessionSummary
 from host_client.stores.context import ConversationContext
 from host_client.stores.contract import ConversationRecord, Notice, RestoreOutcome
 from host_client.turns.arrival import bring
@@ -15,7 +17,7 @@ from host_client.turns.known import MAX_KNOWN_COUNT, KnownConversations, LastTur
 from host_client.turns.preparation import Prepared
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
 pytestmark = pytest.mark.anyio
 
@@ -89,7 +91,7 @@ async def brought(
 ) -> Sequence[Notice]:
     """Bring the conversation."""
     prepared = prepared or Prepared({}, kept=record())
-    return await bring(store, prepared, ConversationContext(**context), HERE, last_turn)
+    return await bring(store, prepared, ConversationContext(**context), HERE, last_turn, conversation_id="S1")
 
 
 @pytest.mark.parametrize(
@@ -151,6 +153,23 @@ async def test_what_the_host_has_not_goes_on_where_it_was_alone() -> None:
     with pytest.raises(SessionError) as caught:
         await brought(Store(), LastTurn(ELSEWHERE), Prepared({}, missing=missing))
     assert caught.value is missing
+
+
+@pytest.mark.parametrize(
+    ("there", "goes_on"),
+    [({"S1": True, "S2": True}, True), ({"S1": False}, False), ({"S2": True}, False), ({}, False)],
+)
+async def test_what_the_host_has_not_goes_on_where_it_is_found(there: dict[str, bool], *, goes_on: bool) -> None:
+    """After a restart of its daemon a sandbox is another one by its identity; what it has, whole, needs no copy."""
+
+    class ListingStore(Store):
+        async def list_sessions(self, context: ConversationContext) -> AsyncIterator[SessionSummary]:  # noqa: ARG002
+            for conversation_id, complete in there.items():
+                yield SessionSummary(conversation_id, PurePosixPath("/s"), None, complete, 0)
+
+    missing = Prepared({}, missing=SessionError("not_found", "no such conversation"))
+    with nullcontext() if goes_on else pytest.raises(SessionError, match="no such conversation"):
+        assert await brought(ListingStore(), LastTurn(ELSEWHERE), missing) == ()
 
 
 async def test_without_a_storage_nothing_is_brought() -> None:
