@@ -12,7 +12,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dotenv import dotenv_values
+from dotenv.parser import parse_stream
 
 from host_client.errors import ConfigurationError, WorkspaceError, printable
 from host_client.session.failure import host_failure
@@ -40,7 +40,8 @@ def repository_variables(repository: Path | None, host: Mapping[str, str] | None
         host: Environment of the host; None: of this process.
 
     Raises:
-        ConfigurationError: `invalid_argument`: the file is too large, no UTF-8, or sets what is no variable.
+        ConfigurationError: `invalid_argument`: the file is too large, no UTF-8, has a line that means nothing, or sets
+            what is no variable.
         WorkspaceError: `unsafe_path`: the file or its folder is a link; `access`, `not_a_file`.
     """
     text = _read(repository) if repository else None
@@ -48,7 +49,7 @@ def repository_variables(repository: Path | None, host: Mapping[str, str] | None
         return {}
     known = os.environ if host is None else host
     variables = {}
-    for name, value in dotenv_values(stream=StringIO(text), interpolate=False).items():
+    for name, value in _parsed(text).items():
         if not VARIABLE.fullmatch(name) or "\0" in (value or ""):
             shown = printable(name)[:80]
             raise ConfigurationError("invalid_argument", f"{FILE} sets '{shown}', which cannot be a variable")
@@ -76,6 +77,22 @@ def layered(
     return {**repository, **provider, **agent}
 
 
+def _parsed(text: str) -> dict[str, str | None]:
+    # `dotenv_values` would pass over a line that it does not understand, with a word to the log of this process.
+    values = {}
+    for binding in parse_stream(StringIO(text)):
+        if binding.error:
+            raise ConfigurationError(
+                "invalid_argument",
+                f"line {binding.original.line} of {FILE} sets no variable",
+                hint="a line is NAME=VALUE, with quotes around values that have spaces or a #",
+                facts={"line": str(binding.original.line)},
+            )
+        if binding.key is not None:
+            values[binding.key] = binding.value
+    return values
+
+
 def _read(repository: Path) -> str | None:
     """Return the text of the file; None when there is none."""
     host_path = repository / FILE
@@ -90,9 +107,10 @@ def _read(repository: Path) -> str | None:
         if error.reason == "not_found":
             return None
         raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)  # which `open` would refuse in words of its own where it is a directory
+        raise host_failure(OSError(errno.ENXIO, ""), host_path)
     with open(fd, "rb") as file:  # noqa: PTH123  a descriptor
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise host_failure(OSError(errno.ENXIO, ""), host_path)
         data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
         raise ConfigurationError(

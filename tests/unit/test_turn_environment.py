@@ -11,6 +11,7 @@ from host_client.errors import ConfigurationError, OutpostError, WorkspaceError
 from host_client.turns.environment import FILE, MAX_FILE_BYTES, layered, repository_variables
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -66,10 +67,11 @@ def test_links_are_not_followed(tmp_path: Path, linked: Path) -> None:
     assert caught.value.reason == "unsafe_path"
 
 
-def test_a_fifo_does_not_hang(tmp_path: Path) -> None:
-    """What is no regular file is refused at once."""
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """Nothing hangs, and nothing stays open."""
     write(tmp_path, "").unlink()
-    os.mkfifo(tmp_path / FILE)
+    make(tmp_path / FILE)
     with pytest.raises(WorkspaceError) as caught:
         repository_variables(tmp_path, {})
     assert caught.value.reason == "not_a_file"
@@ -94,6 +96,23 @@ def test_what_cannot_be_an_environment_is_refused(tmp_path: Path, content: bytes
         repository_variables(tmp_path, {})
     assert (caught.value.code, caught.value.reason) == ("configuration", "invalid_argument")
     assert "cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("line", ["NO NAME=secret", "=secret", "A='secret", "A='secret'x", "se cret"])
+def test_a_line_that_means_nothing_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture, line: str) -> None:
+    """A variable that was meant to be set is not passed over; the line is named, and nothing that stands there."""
+    write(tmp_path, f"# first\n{line}\nB=1\n")
+    with pytest.raises(ConfigurationError) as caught:
+        repository_variables(tmp_path, {})
+    assert (caught.value.reason, caught.value.facts) == ("invalid_argument", {"line": "2"})
+    assert "cret" not in str(caught.value)
+    assert caplog.records == []
+
+
+def test_of_one_name_the_last_line_counts(tmp_path: Path) -> None:
+    """Also when that has no value."""
+    write(tmp_path, "A=1\nA=2\nB=1\nB=\n")
+    assert repository_variables(tmp_path, {}) == {"A": "2"}
 
 
 def test_later_layers_win() -> None:
