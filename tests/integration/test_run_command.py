@@ -191,12 +191,31 @@ def test_two_failures_are_both_told(hosts: Hosts) -> None:
     failure = hosts.documents("fail and hide", status=11)[-1]
     assert failure["error"]["reason"] == "failed"
     assert [other["reason"] for other in failure["also"]] == ["root_symlink"]
-    hosts.folder = hosts.folder / "again"
-    hosts.folder.mkdir()
-    hosts.__post_init__()
-    lines = hosts.run("fail and hide", status=11).stderr.splitlines()
-    told = [line.split(": ")[1] for line in lines if line.startswith("outpost: ")]
-    assert told == ["process/failed", "session/root_symlink"]
+
+
+def test_a_conversation_that_is_not_kept_is_told_of(hosts: Hosts) -> None:
+    """And so is the command that brings it as soon as that can be done."""
+    run = hosts.run("fail and hide", status=11)
+    lines = run.stderr.splitlines()
+    assert [line.split(": ")[1] for line in lines if line.startswith("outpost: ")] == [
+        "process/failed",
+        "session/root_symlink",
+    ]
+    (hosts.folder / "a/.claude").unlink()
+    (hosts.folder / "a/moved").rename(hosts.folder / "a/.claude")
+    words = next(line for line in lines if line.startswith("capture ")).split()[1:]
+    conversation_id = words[4]
+    assert f"not kept {conversation_id}, which is in the sandbox" in lines
+    subprocess.run([sys.executable, "-m", "host_client.cli", *words[1:]], check=True, capture_output=True)
+    assert [line["message"]["content"] for line in hosts.transcript(conversation_id)] == ["fail and hide"]
+
+
+def test_a_conversation_that_is_not_kept_is_a_document(hosts: Hosts) -> None:
+    """Its id and the words of the command, before the failure."""
+    left = hosts.documents("fail and hide", status=11)[-2]
+    assert left["kind"] == "left"
+    assert left["capture"][:2] == ["outpost", "capture"]
+    assert left["capture"][4] == left["conversation"]
 
 
 def test_an_interrupt_ends_the_agent_and_keeps_the_conversation(hosts: Hosts) -> None:

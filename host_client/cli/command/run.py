@@ -143,6 +143,8 @@ class _Shown:
         """Tell what is there to go on with after a turn that failed or was interrupted."""
         self.turn.finish("")
         if turn.record is None:
+            if turn.conversation_id is not None:
+                self._tell_left(turn.conversation_id)
             return
         resume = self._resume(turn.record.conversation_id)
         self.turn.document({"kind": "kept", "record": record_document(turn.record), "resume": resume})
@@ -180,8 +182,18 @@ class _Shown:
         self.turn.tell(f"kept     {record.path}")
         self.turn.tell(f"resume   {words_line(resume)} TEXT")
 
+    def _tell_left(self, conversation_id: str) -> None:
+        """Tell which conversation could not be captured, and how to have it later."""
+        capture = ["outpost", "capture", *self.words, conversation_id, *self._keeping()]
+        self.turn.document({"kind": "left", "conversation": conversation_id, "capture": capture})
+        self.turn.tell(f"not kept {conversation_id}, which is in the sandbox")
+        self.turn.tell(f"capture  {words_line(capture)}")
+
     def _resume(self, conversation_id: str) -> Sequence[str]:
         """Return the words of the command that goes on with the conversation, without what is to be said."""
+        return ["outpost", "run", *self.words, *self._keeping(), "--resume", conversation_id]
+
+    def _keeping(self) -> Sequence[str]:
+        """Return the words that say where conversations are kept."""
         home = ["--home", str(self.home)] if self.home else []
-        keep = ["--repository", str(self.repository), *home]
-        return ["outpost", "run", *self.words, *keep, "--resume", conversation_id]
+        return ["--repository", str(self.repository), *home]
