@@ -6,6 +6,7 @@ character is shown as an escape.
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
@@ -47,7 +48,7 @@ class TurnOutput:
     """
 
     output: Output
-    _is_terminal: bool = field(default_factory=lambda: sys.stdout.isatty(), init=False)  # noqa: PLW0108  as it is then
+    _is_one_place: bool = field(default_factory=lambda: _is_one_place(), init=False)  # noqa: PLW0108  as it is then
     _errors: Console = field(default_factory=lambda: Console(stderr=True, highlight=False, soft_wrap=True), init=False)
     _said: str = field(default="", init=False)
     _is_within_line: bool = field(default=False, init=False)
@@ -102,8 +103,8 @@ class TurnOutput:
     def _tell(self, text: str, style: str) -> None:
         if self.output.as_json:
             return
-        if self._is_terminal:
-            self._end_line()  # on a terminal both are in one place
+        if self._is_one_place:
+            self._end_line()
         try:
             self._errors.print(Text(shown_text(text.strip("\n")), style))
         except OSError as error:
@@ -113,6 +114,16 @@ class TurnOutput:
         if self._is_within_line:
             _print("\n", is_error=False)
             self._is_within_line = False
+
+
+def _is_one_place() -> bool:
+    """Tell whether both outputs are shown together: on a terminal, or in one pipe or file, as with `2>&1`."""
+    if sys.stdout.isatty():
+        return True
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False  # one of them is closed, or none of the system's
 
 
 def shown_text(text: str) -> str:

@@ -144,6 +144,16 @@ def test_in_a_pipe_only_what_the_agent_says_is_output(hosts: Hosts) -> None:
     assert (line["cwd"], line["message"]["content"]) == (str(hosts.folder / "repository"), "hello")
 
 
+def test_in_one_pipe_each_has_its_lines(hosts: Hosts) -> None:
+    """As with `2>&1`: what the agent does begins a line of its own."""
+    words = hosts.words("hello")
+    ended = subprocess.run(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True
+    )
+    lines = ended.stdout.decode().splitlines()
+    assert lines[1:4] == ["I look.\\x1b[2J", 'tool Bash: {"command": "ls"}', "tool Bash completed: a.txt"]
+
+
 def test_a_conversation_goes_on_in_another_sandbox(hosts: Hosts) -> None:
     """The words of the result resume it where it never was; a fork leaves it as it is."""
     first = hosts.documents("one")[-1]
