@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -183,11 +184,12 @@ def _add_services(
     wakeups: Wakeups,
     processes: Processes,
 ) -> Any:
+    instance_id = uuid.uuid4().hex
     # What protoc generates has no types.
     bundle_pb2_grpc.add_BundleServiceServicer_to_server(BundleService(sandbox, executor), server)  # type: ignore[no-untyped-call]
-    daemon_pb2_grpc.add_DaemonServiceServicer_to_server(DaemonService(sandbox, executor), server)  # type: ignore[no-untyped-call]
+    daemon_pb2_grpc.add_DaemonServiceServicer_to_server(DaemonService(sandbox, executor, instance_id), server)  # type: ignore[no-untyped-call]
     file_pb2_grpc.add_FileServiceServicer_to_server(FileService(sandbox, executor), server)  # type: ignore[no-untyped-call]
-    process_pb2_grpc.add_ProcessServiceServicer_to_server(ProcessService(processes, executor), server)  # type: ignore[no-untyped-call]
+    process_pb2_grpc.add_ProcessServiceServicer_to_server(ProcessService(processes, executor, instance_id), server)  # type: ignore[no-untyped-call]
     transcripts = TranscriptService(sandbox, executor, wakeups)
     transcript_pb2_grpc.add_TranscriptServiceServicer_to_server(transcripts, server)  # type: ignore[no-untyped-call]
     status = health.aio.HealthServicer()

@@ -26,6 +26,9 @@ _FIRST_SECONDS, _MAX_SECONDS = 0.1, 2.0
 class Patience:
     """The failures since the last success.
 
+    Attributes:
+        has_borne: Whether there ever was one.
+
     Args:
         seconds: How long they are borne.
         clock: Tells the time, in seconds.
@@ -41,6 +44,7 @@ class Patience:
     ) -> None:
         self.clock = clock
         self.sleep = sleep
+        self.has_borne = False
         self._seconds = seconds
         self._end: float | None = None
         self._pause_seconds = _FIRST_SECONDS
@@ -61,6 +65,7 @@ class Patience:
             self._end = now + self._seconds
         if not self.passes(error) or now >= self._end:
             raise error
+        self.has_borne = True
         pause_seconds = min(self._pause_seconds, self._end - now)
         self._pause_seconds = min(_MAX_SECONDS, self._pause_seconds * 2)
         await self.sleep(pause_seconds)

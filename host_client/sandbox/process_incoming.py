@@ -27,7 +27,7 @@ class Incoming:
     Attributes:
         stdout_offset: Where the next output belongs.
         stderr_offset: The same of standard error.
-        sent_bytes: Where all input ends that was sent in the present call.
+        sent_bytes: Where all input ends that was sent in the present call, or taken.
         most_sent_bytes: The same of all calls.
         taken_bytes: Where the input ends that the process took.
         is_input_closed: The process reads no more.
@@ -63,8 +63,7 @@ class Incoming:
         """
         if message.WhichOneof("part") != "input_taken":
             raise SessionError("protocol", "the daemon does not begin with how much input the process took")
-        # Another client may have written since, so that it can be more than we sent.
-        self.sent_bytes = max(self.taken_bytes, message.input_taken.offset)
+        self.sent_bytes = self.taken_bytes
         self._take(message.input_taken)
 
     def accept(self, message: process_pb2.AttachResponse) -> Output | None:
@@ -96,11 +95,11 @@ class Incoming:
         return None
 
     def _take(self, taken: process_pb2.InputTaken) -> None:
-        if not self.taken_bytes <= taken.offset <= self.sent_bytes:
-            raise SessionError(
-                "protocol", f"the daemon took input up to {taken.offset}, not {self.taken_bytes} to {self.sent_bytes}"
-            )
+        # It can be more than was sent in this call: by another client, or in a call before this one.
+        if taken.offset < self.taken_bytes:
+            raise SessionError("protocol", f"the daemon took input up to {taken.offset}, after {self.taken_bytes}")
         self.taken_bytes = taken.offset
+        self.sent_bytes = max(self.sent_bytes, taken.offset)
         self.is_input_closed = self.is_input_closed or taken.closed
 
 

@@ -6,7 +6,8 @@ import os
 import uuid
 from typing import TYPE_CHECKING
 
-from host_client.sandbox import reply
+from host_client.errors import ProcessError
+from host_client.sandbox import daemon, reply
 from host_client.sandbox.patience import ConnectionPatience
 from host_client.sandbox.process import Process
 from host_client.sandbox.process_exit import checked_state
@@ -43,11 +44,13 @@ class Processes:
     Args:
         connection: The calls go through it.
         variables: Variables of every process that is started here, by the sandbox's provider.
+        instance_id: What the daemon says it is.
     """
 
-    def __init__(self, connection: Connection, variables: Mapping[str, str]) -> None:
+    def __init__(self, connection: Connection, variables: Mapping[str, str], instance_id: str) -> None:
         self._connection = connection
         self._variables = variables
+        self._instance_id = instance_id
 
     async def start(
         self,
@@ -69,8 +72,7 @@ class Processes:
     ) -> Process:
         """Start a process that lives on its own: until it ends, is released, or its daemon ends.
 
-        A daemon that is away is asked again, which starts nothing twice; one that was restarted in between may have
-        started, and ended, the process before.
+        A daemon that is away is asked again. That starts nothing twice, also when it was restarted in between.
 
         Args:
             argv: The program and its arguments, as text or bytes. There is no shell. A program without "/" is looked
@@ -91,7 +93,8 @@ class Processes:
             process_id: Its id; empty: a random one.
 
         Raises:
-            ProcessError: `no_such_program`, `not_executable`, `no_such_directory`, `start_failed`.
+            ProcessError: `no_such_program`, `not_executable`, `no_such_directory`, `start_failed`; `unknown`: the
+                daemon was restarted while it was asked, so that the process may have run, and been ended, before.
             ConfigurationError: `invalid_argument`, `invalid_id`.
             ConflictError: `exists`: another process has that id.
             LimitError: `max_processes`, `descriptors`, `disk_full`.
@@ -114,8 +117,22 @@ class Processes:
             hold_seconds=hold_seconds,
         )
         patience = ConnectionPatience(self._connection, patience_seconds)
-        answer = await patience.ask("ProcessService/Start", request, process_pb2.StartProcessResponse)
+        answer = await self._started(request, patience)
         return Process(self._connection, Incoming(identity), identity, answer.pid, patience_seconds=patience_seconds)
+
+    async def _started(
+        self, request: process_pb2.StartProcessRequest, patience: ConnectionPatience
+    ) -> process_pb2.StartProcessResponse:
+        request.instance_id = self._instance_id
+        try:
+            return await patience.ask("ProcessService/Start", request, process_pb2.StartProcessResponse)
+        except ProcessError as error:
+            if error.reason != "unknown" or patience.has_borne:
+                raise
+        # Restarted since we last knew it, and no attempt has been without an answer: nothing of this was ever started.
+        self._instance_id = (await daemon.info(self._connection)).instance_id
+        request.instance_id = self._instance_id
+        return await patience.ask("ProcessService/Start", request, process_pb2.StartProcessResponse)
 
     def attach(
         self,
@@ -127,7 +144,7 @@ class Processes:
     ) -> Process:
         """Return a process by its id; that it is not known is found out by what is done with it.
 
-        Any number of clients may read; the last one writes.
+        Any number of clients may read. One writes: whoever began to last; what another writes after that is refused.
 
         Args:
             process_id: Its id.

@@ -71,7 +71,7 @@ class Sandbox:
         self.files = Files(connection)
         self.transcripts = Transcripts(connection)
         self.variables = variables
-        self.processes = Processes(connection, variables)
+        self.processes = Processes(connection, variables, info.instance_id)
 
     def __repr__(self) -> str:
         return f"<Sandbox {self.target}>"

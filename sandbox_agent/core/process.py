@@ -72,7 +72,7 @@ class Process:
         exit: How it ended; None: it is not over.
         windows: What it printed: standard output, and standard error unless it runs on a terminal.
         audience: Who reads and waits.
-        writer: Whoever may give it input: the last to attach.
+        writer: Whoever may give it input: the last to have begun with that.
     """
 
     def __init__(

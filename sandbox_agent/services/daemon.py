@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 from typing import TYPE_CHECKING, Any
 
 from sandbox_agent import VERSION
@@ -36,10 +35,10 @@ _LEVELS = {
 class DaemonService(daemon_pb2_grpc.DaemonServiceServicer):
     """The service of `v1/daemon.proto`, which says what each call does."""
 
-    def __init__(self, sandbox: Sandbox, executor: Executor) -> None:
+    def __init__(self, sandbox: Sandbox, executor: Executor, instance_id: str) -> None:
         self._sandbox = sandbox
         self._executor = executor
-        self._instance_id = uuid.uuid4().hex
+        self._instance_id = instance_id
         self._c_library = c_library()  # here, since it looks at the disk
 
     async def GetInfo(  # noqa: N802, D102

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sandbox_agent.core.process_plan import KEEP_BYTES, Plan, Size, check_id, check_seconds, check_variables
 from sandbox_agent.services.message import timestamp
 from sandbox_agent.services.process_stream import AttachCall, Wakeup, pack_exit
-from sandbox_api.errors import ConfigurationError, ProcessError
+from sandbox_api.errors import ConfigurationError, ProcessError, printable
 from sandbox_api.v1 import process_pb2, process_pb2_grpc
 
 if TYPE_CHECKING:
@@ -31,15 +31,23 @@ _MAX_SIGNAL = 64
 class ProcessService(process_pb2_grpc.ProcessServiceServicer):
     """The service of `v1/process.proto`, which says what each call does."""
 
-    def __init__(self, processes: Processes, executor: Executor) -> None:
+    def __init__(self, processes: Processes, executor: Executor, instance_id: str) -> None:
         self._processes = processes
         self._executor = executor
+        self._instance_id = instance_id
 
     async def Start(  # noqa: N802, D102
         self,
         request: process_pb2.StartProcessRequest,
         context: Context,  # noqa: ARG002
     ) -> process_pb2.StartProcessResponse:
+        if request.instance_id and request.instance_id != self._instance_id:
+            raise ProcessError(
+                "unknown",
+                "the daemon was started again; what was asked of the one before it may have run",
+                hint="see what it did before you have it done again",
+                facts={"id": printable(request.id[:64])},
+            )
         plan = _plan_of(request).check()
         # What was asked for is remembered as a digest: it may hold secrets.
         fingerprint = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()

@@ -81,7 +81,8 @@ class AttachCall:
         self._processes = processes
         self._wakeup = Wakeup()
         self._right = object()
-        """What the process has while this call may write; not the call, which it would keep alive."""
+        """What the process has while this call writes; not the call, which it would keep alive."""
+        self._has_written = False
         self._told: tuple[int, bool] | None = None
         self._failure: Exception | None = None
 
@@ -101,7 +102,6 @@ class AttachCall:
         reader = process.audience.read_from((begin.stdout_offset, begin.stderr_offset), self._wakeup)
         # Closed after the worker, in which it may still be reading.
         with closing(reader):
-            process.writer = self._right
             async with Worker(executor) as worker:
                 await self._serve(worker, process, reader)
 
@@ -135,7 +135,6 @@ class AttachCall:
     async def _receive_parts(self, process: Process) -> None:
         while (message := await self._context.read()) is not grpc.aio.EOF:
             part = message.WhichOneof("part")
-            self._check_right(process)
             if part == "resize":
                 size = Size(message.resize.rows, message.resize.columns).check()
                 self._processes.pump.call(partial(process.resize, size))
@@ -147,6 +146,9 @@ class AttachCall:
     async def _pass_on(self, process: Process, message: process_pb2.ProcessInput) -> None:
         if len(message.data) > MAX_INPUT_BYTES:
             raise SessionError("protocol", f"input of {len(message.data)} bytes is too much for one message")
+        if not self._has_written:
+            self._has_written = True
+            process.writer = self._right
         room = Wakeup()
         process.audience.wake_by(room)
         try:
@@ -154,12 +156,9 @@ class AttachCall:
                 await room.wait()
         finally:
             process.audience.wake_no_more(room)
-        self._check_right(process)  # somebody may have attached meanwhile
-        process.input.offer(message.offset, message.data, is_end=message.end)
-
-    def _check_right(self, process: Process) -> None:
         if process.writer is not self._right:
-            raise SessionError("protocol", "another client has attached since, and writes")
+            raise SessionError("protocol", "another client has written since, and goes on writing")
+        process.input.offer(message.offset, message.data, is_end=message.end)
 
     async def _send(self, worker: Worker, process: Process, reader: Reader) -> None:
         while True:

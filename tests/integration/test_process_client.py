@@ -192,6 +192,18 @@ async def test_output_that_never_pauses_does_not_hold_input_up(sandbox: Sandbox)
     assert process.exit is not None
 
 
+async def test_whoever_only_watches_disturbs_nobody(sandbox: Sandbox) -> None:
+    """A client may read what another one writes to, and sees all of it to the end."""
+    async with sandbox.run(["cat"], open_input=True) as process:
+        watched = sandbox.processes.attach(process.id).output()
+        for word in (b"one", b"two"):
+            assert await process.write(word)
+            assert (await anext(watched)).data == word
+        await process.close_input()
+        assert [item.data async for item in watched] == []
+        assert (await process.wait()).ok
+
+
 async def test_an_id_belongs_to_one_request(sandbox: Sandbox) -> None:
     """The same again is the same process; another is a conflict, and leaves it alone."""
     async with sandbox.run(["cat"], open_input=True, process_id="mine") as process:

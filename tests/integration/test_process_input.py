@@ -60,21 +60,24 @@ def test_input_that_does_not_fit(scene: Scene, offset: int, *, is_open: bool, en
     scene.release(process_id)
 
 
-def test_last_to_attach_writes(scene: Scene) -> None:
-    """Input of a client that is no longer the last to have attached is refused."""
+def test_last_to_begin_writing_writes(scene: Scene) -> None:
+    """Input of a call is refused once another has begun to write, not while another only reads."""
     process_id = scene.start("cat", open_input=True)
     with scene.attached(process_id) as old:
         assert old.next() == "input_taken"
         with scene.attached(process_id) as new:
             assert new.next() == "input_taken"
-            new.write(0, b"new", end=True)
+            old.write(0, b"old")
+            old.until(b"old")
+            new.write(3, b"new", end=True)
+            new.until(b"new")
             with fails("session", "protocol"):
-                old.write(0, b"old")
+                old.write(6, b"old")
                 while old.next():
                     if old.read.exit is not None:
                         break
                 pytest.fail("the old client ended before it was refused")
-            assert bytes(new.rest().stdout) == b"new"
+            assert bytes(new.rest().stdout) == b"oldnew"
 
 
 def test_input_is_not_read_any_more(scene: Scene) -> None:

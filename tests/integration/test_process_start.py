@@ -8,8 +8,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import grpc
 import pytest
 
+from sandbox_api.v1 import daemon_pb2, daemon_pb2_grpc
 from sandbox_api.v1 import process_pb2 as pb
 from support.daemon import running_daemon
 from support.process_scene import SECONDS, Scene
@@ -184,6 +186,18 @@ def test_start_is_idempotent(scene: Scene, daemon: RunningDaemon) -> None:
         scene.start("sh", "-c", script, "more", process_id="once")
     scene.release("once")
     assert (daemon.workspace / "count").read_text() == "started\n"
+
+
+def test_start_at_another_daemon(scene: Scene, daemon: RunningDaemon) -> None:
+    """A start that is meant for another daemon than this one starts nothing."""
+    with grpc.insecure_channel(daemon.target) as channel:
+        stub = daemon_pb2_grpc.DaemonServiceStub(channel)
+        instance_id = stub.GetInfo(daemon_pb2.GetInfoRequest(), timeout=SECONDS).instance_id
+    with fails("process", "unknown"):
+        scene.start("touch", str(daemon.workspace / "twice"), process_id="elsewhere", instance_id="another")
+    assert scene.state("elsewhere") is None
+    scene.wait(scene.start("true", process_id="elsewhere", instance_id=instance_id))
+    assert not (daemon.workspace / "twice").exists()
 
 
 def test_start_outlives_its_call(scene: Scene, daemon: RunningDaemon) -> None:

@@ -53,11 +53,12 @@ def saying(*messages: Message) -> Script:
     return script
 
 
-def failing(error: OutpostError) -> Script:
-    """Return a script that takes the first request and fails."""
+def failing(error: OutpostError, *, has_received: bool = False) -> Script:
+    """Return a script that takes the first request, unless that was done, and fails."""
 
     async def script(call: Exchange) -> None:
-        await call.receive()
+        if not has_received:
+            await call.receive()
         await call.fail(grpc.StatusCode[error.grpc_status], pack_status(error))
 
     return script

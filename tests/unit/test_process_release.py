@@ -41,7 +41,7 @@ class Starting:
 async def released(processes: Starting, process_id: str) -> asyncio.Task[pb.ReleaseProcessResponse]:
     """Begin a release and give it every chance to end."""
     with ThreadPoolExecutor(1) as executor:
-        service = ProcessService(cast("Any", processes), executor)
+        service = ProcessService(cast("Any", processes), executor, "instance")
         request = pb.ReleaseProcessRequest(id=process_id)
         task = asyncio.ensure_future(service.Release(request, cast("Any", None)))
     for _ in range(5):

@@ -13,7 +13,7 @@ from host_client.errors import ConfigurationError, DeadlineError, ProcessError, 
 from host_client.sandbox.process_exit import Exit, Output
 from host_client.sandbox.sandbox import connect
 from sandbox_api.v1 import process_pb2
-from support.fake_daemon import Exchange, fake_daemon
+from support.fake_daemon import Exchange, fake_daemon, info
 from support.fake_process import (
     ended,
     failing,
@@ -131,6 +131,39 @@ async def test_a_daemon_that_was_restarted_knows_no_process() -> None:
         with pytest.raises(ProcessError) as caught:
             await sandbox.run(["p"])
     assert caught.value.reason == "unknown"
+
+
+async def test_a_start_without_an_answer_is_not_repeated_elsewhere() -> None:
+    """Every attempt names the daemon that was asked first: one that was restarted meanwhile runs nothing again."""
+    asked = []
+
+    async def start(call: Exchange) -> None:
+        asked.append(process_pb2.StartProcessRequest.FromString(await call.receive() or b"").instance_id)
+        if len(asked) == 1:
+            await call.fail(grpc.StatusCode.UNAVAILABLE)
+        await failing(ProcessError("unknown", "another daemon"), has_received=True)(call)
+
+    scripts = served(saying(), Start=start) | {"DaemonService_GetInfo": in_turn(saying(info(instance_id="first")))}
+    async with fake_daemon(**scripts) as target, connect(target) as sandbox:
+        with pytest.raises(ProcessError) as caught:
+            await sandbox.run(["p"])
+    assert (caught.value.reason, asked) == ("unknown", ["first", "first"])
+
+
+async def test_a_start_at_a_daemon_that_was_restarted_before() -> None:
+    """Where no attempt was without an answer, nothing can have run: the present daemon is asked."""
+
+    async def start(call: Exchange) -> None:
+        request = process_pb2.StartProcessRequest.FromString(await call.receive() or b"")
+        if request.instance_id != "second":
+            await failing(ProcessError("unknown", "another daemon"), has_received=True)(call)
+        await call.send(process_pb2.StartProcessResponse(pid=1))
+
+    infos = in_turn(saying(info(instance_id="first")), saying(info(instance_id="second")))
+    scripts = served(saying(taken(), told_end()), Start=start) | {"DaemonService_GetInfo": infos}
+    async with fake_daemon(**scripts) as target, connect(target) as sandbox:
+        assert (await sandbox.run(["p"])).ok
+        assert (await sandbox.run(["p"])).ok
 
 
 async def test_lost_output_is_told() -> None:

@@ -19,7 +19,7 @@ class Variable(_message.Message):
     def __init__(self, name: _Optional[bytes] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class StartProcessRequest(_message.Message):
-    __slots__ = ("id", "argv", "cwd", "variables", "input", "open_input", "terminal", "deadline_seconds", "idle_seconds", "grace_seconds", "max_output_bytes", "keep_bytes", "hold_seconds")
+    __slots__ = ("id", "argv", "cwd", "variables", "input", "open_input", "terminal", "deadline_seconds", "idle_seconds", "grace_seconds", "max_output_bytes", "keep_bytes", "hold_seconds", "instance_id")
     ID_FIELD_NUMBER: _ClassVar[int]
     ARGV_FIELD_NUMBER: _ClassVar[int]
     CWD_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,7 @@ class StartProcessRequest(_message.Message):
     MAX_OUTPUT_BYTES_FIELD_NUMBER: _ClassVar[int]
     KEEP_BYTES_FIELD_NUMBER: _ClassVar[int]
     HOLD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     id: str
     argv: _containers.RepeatedScalarFieldContainer[bytes]
     cwd: bytes
@@ -46,7 +47,8 @@ class StartProcessRequest(_message.Message):
     max_output_bytes: int
     keep_bytes: int
     hold_seconds: float
-    def __init__(self, id: _Optional[str] = ..., argv: _Optional[_Iterable[bytes]] = ..., cwd: _Optional[bytes] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., input: _Optional[bytes] = ..., open_input: _Optional[bool] = ..., terminal: _Optional[_Union[Terminal, _Mapping]] = ..., deadline_seconds: _Optional[float] = ..., idle_seconds: _Optional[float] = ..., grace_seconds: _Optional[float] = ..., max_output_bytes: _Optional[int] = ..., keep_bytes: _Optional[int] = ..., hold_seconds: _Optional[float] = ...) -> None: ...
+    instance_id: str
+    def __init__(self, id: _Optional[str] = ..., argv: _Optional[_Iterable[bytes]] = ..., cwd: _Optional[bytes] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., input: _Optional[bytes] = ..., open_input: _Optional[bool] = ..., terminal: _Optional[_Union[Terminal, _Mapping]] = ..., deadline_seconds: _Optional[float] = ..., idle_seconds: _Optional[float] = ..., grace_seconds: _Optional[float] = ..., max_output_bytes: _Optional[int] = ..., keep_bytes: _Optional[int] = ..., hold_seconds: _Optional[float] = ..., instance_id: _Optional[str] = ...) -> None: ...
 
 class Terminal(_message.Message):
     __slots__ = ("rows", "columns")

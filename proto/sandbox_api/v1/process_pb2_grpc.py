@@ -84,7 +84,7 @@ class ProcessServiceServicer:
 
     def Start(self, request, context):
         """Starts a process. A repeated start with the same id and the same request starts nothing and answers the same.
-        Errors: process/no_such_program, not_executable, no_such_directory, start_failed; conflict/exists (the id belongs to a process started by
+        Errors: process/unknown (`instance_id` is another daemon's: nothing was started), no_such_program, not_executable, no_such_directory, start_failed; conflict/exists (the id belongs to a process started by
         another request); limit/max_processes, descriptors, disk_full; workspace/outside_roots, unsafe_path (`cwd`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -93,9 +93,10 @@ class ProcessServiceServicer:
 
     def Attach(self, request_iterator, context):
         """Carries output from the given offsets, and input to a process with `open_input`. First part: `begin`. The call ends with `exit`, once all output
-        has been sent; a client that saw no `exit` MUST NOT assume one. Any number of clients may read; the last one to attach writes.
+        has been sent; a client that saw no `exit` MUST NOT assume one. Any number of calls may read, one writes: the first input of a call
+        takes that over from the call before it, whose further input is refused.
         Errors: process/unknown, output_lost (an offset before the window; the facts `stdout_start`, `stderr_start` say where it begins);
-        configuration/invalid_argument (an offset behind the end); session/protocol (input that leaves a gap, or without `open_input`).
+        configuration/invalid_argument (an offset behind the end); session/protocol (input that leaves a gap, without `open_input`, or after another call's).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
