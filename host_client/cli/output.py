@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from sandbox_api.errors import OutpostError
 
 
+_OF_PROCESSES = ("process", "timeout", "limit")
+"""Codes of failures that may be those of a process, whose complaints say why."""
+
+
 class OutputLost(Exception):  # noqa: N818 - nothing of the product failed
     """Nobody can read what was to be printed: its reader went away, or its disk is full."""
 
@@ -82,9 +86,10 @@ def error_lines(error: OutpostError) -> Iterator[str]:
         yield f"  {offender.path}: {offender.problem}"
     if error.offender_count > len(error.offenders):
         yield f"  and {error.offender_count - len(error.offenders)} more"
-    for said in (error.facts.get("error"), error.facts.get("stderr") if error.code == "process" else None):
-        if said:
-            yield f"  it said: {said}"
+    complaints = error.facts.get("stderr") if error.code in _OF_PROCESSES else None
+    for said in (error.facts.get("error"), complaints):
+        for number, line in enumerate(said.splitlines() if said else ()):
+            yield f"{'           ' if number else '  it said: '}{line}"
     if error.hint:
         yield f"  hint: {error.hint}"
 

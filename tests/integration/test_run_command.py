@@ -51,6 +51,7 @@ answered(dict(type="text", text="I look.\\x1b[2J"))
 answered(dict(type="tool_use", id="t1", name="Bash", input=dict(command="ls")))
 tell(type="user", message=dict(content=[dict(type="tool_result", tool_use_id="t1", content="a.txt")]))
 if said == "hang":
+    print("waiting", file=sys.stderr, flush=True)
     time.sleep(600)
 while said == "talk on":
     answered(dict(type="text", text="and so on\\n" * 1000))
@@ -58,7 +59,7 @@ if said == "fail and hide":
     os.rename(folder.parents[1], folder.parents[1].with_name("moved"))
     folder.parents[1].symlink_to("moved")
 if said.startswith("fail"):
-    print("out of cheese", file=sys.stderr)
+    print("out of cheese\\n\\x1b[1mreally", file=sys.stderr)
     sys.exit(3)
 turns = (before + json.dumps(line)).count("sessionId")
 answer = "turn %d: %s" % (turns, said)
@@ -189,11 +190,18 @@ def test_a_failed_turn_is_kept(hosts: Hosts) -> None:
     ended = hosts.run("fail", status=11)
     assert ended.stdout == "I look.\\x1b[2J\n"
     assert "outpost: process/failed: " in ended.stderr
-    assert "  it said: out of cheese" in ended.stderr
+    assert "  it said: out of cheese\n           \\x1b[1mreally\n" in ended.stderr
     *_, kept, failure = hosts.documents("fail", status=11)
     assert failure["error"]["reason"] == "failed"
     assert failure["error"]["facts"]["conversation"] == kept["record"]["id"]
     assert hosts.documents(*kept["resume"][-2:], "on")[-1]["text"] == "turn 2: on"
+
+
+def test_a_turn_that_is_too_long_says_what_it_complained_of(hosts: Hosts) -> None:
+    """Which may tell what it waited for."""
+    ended = hosts.run("--idle-seconds", "1", "hang", status=16)
+    assert "outpost: timeout/idle: " in ended.stderr
+    assert "  it said: waiting\n" in ended.stderr
 
 
 def test_two_failures_are_both_told(hosts: Hosts) -> None:
