@@ -142,10 +142,12 @@ class LocalSandboxes:
 
 
 def _remove(directory: Path) -> None:
-    """Remove a home with all that is in it, directories that nobody may write to included."""
+    """Remove a home with all that is in it, directories that nobody may read or write to included."""
     with host_failures(directory):
-        for path, _, _ in os.walk(directory):
-            Path(path).chmod(0o700)
+        for path, names, _ in os.walk(directory):
+            for inner in (Path(path, name) for name in names):
+                if not inner.is_symlink():
+                    inner.chmod(0o700)  # before it is gone through
         shutil.rmtree(directory)
 
 

@@ -90,8 +90,9 @@ async def test_a_second_release_does_nothing(tmp_path: Path, make: MakeProvider)
 
 
 async def test_local_homes_are_private_and_gone_afterwards(tmp_path: Path) -> None:
-    """Every turn has a home of its own, 0700, of which nothing stays, read-only directories included."""
+    """Every turn has a home of its own, 0700, of which nothing stays, whatever its modes; what links lead to does."""
     provider = LocalSandboxes(tmp_path / "boxes")
+    (tmp_path / "outside").mkdir(mode=0o750)
     one, other = await provider.acquire(WANTED), await provider.acquire(WANTED)
     assert one.home != other.home
     for sandbox in (one, other):
@@ -99,8 +100,12 @@ async def test_local_homes_are_private_and_gone_afterwards(tmp_path: Path) -> No
             assert directory.stat().st_mode & 0o777 == 0o700
         await _printed(sandbox, "mkdir", "-p", "kept/deep")
         await _printed(sandbox, "chmod", "-R", "500", "kept")
+        await _printed(sandbox, "mkdir", "-p", "shut/deep")
+        await _printed(sandbox, "chmod", "0", "shut/deep", "shut")
+        await _printed(sandbox, "ln", "-s", str(tmp_path / "outside"), "link")
         await provider.release(sandbox)
     assert list((tmp_path / "boxes").iterdir()) == []
+    assert (tmp_path / "outside").stat().st_mode & 0o777 == 0o750
 
 
 async def test_local_homes_are_kept_on_request(tmp_path: Path) -> None:
