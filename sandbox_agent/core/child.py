@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _SET_CHILD_SUBREAPER = 36  # prctl
+_STOPS = (os.CLD_TRAPPED, os.CLD_STOPPED)
 
 
 class Children:
@@ -36,13 +37,23 @@ class Children:
         with self._lock:
             yield self._known.add
 
-    def take(self, pid: int) -> int:
-        """Take the exit status of a known child that has ended, in the form of `os.waitpid`."""
+    def take(self, pid: int) -> int | None:
+        """Take the exit status of a known child, in the form of `os.waitpid`; None: it cannot be had yet.
+
+        That may be so of one that has ended: whoever traces it, such as a debugger, gets the status first.
+        """
         with self._lock:
-            status = os.waitpid(pid, 0)[1]
+            taken, status = os.waitpid(pid, os.WNOHANG)
+            if not taken or os.WIFSTOPPED(status):
+                return None
             self._known.discard(pid)
         self._on_taken()
         return status
+
+    def disown(self, pid: int) -> None:
+        """Leave the exit status of a known child to `reap`."""
+        with self._lock:
+            self._known.discard(pid)
 
     def take_popen(self, process: subprocess.Popen[bytes]) -> None:
         """Wait for a known child to end and take its exit status."""
@@ -72,7 +83,13 @@ class Children:
                     ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
                 except ChildProcessError:
                     return count
-                if ended is None or ended.si_pid in self._known:
+                if ended is None:
+                    return count
+                if ended.si_code in _STOPS:
+                    # A child may have us trace it. That it stopped is told until it is taken, and hides the others.
+                    os.waitid(os.P_PID, ended.si_pid, os.WSTOPPED | os.WNOHANG)
+                    continue
+                if ended.si_pid in self._known:
                     return count
                 os.waitpid(ended.si_pid, 0)
                 count += 1

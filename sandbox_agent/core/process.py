@@ -10,7 +10,7 @@ import select
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -66,12 +66,13 @@ class Process:
 
     Attributes:
         id: By which clients name it.
-        plan: What it was started from.
+        plan: What it was started from; once it has begun, without what may be large or a secret.
         pid: Its number.
         started_ns: When, since the epoch.
         exit: How it ended; None: it is not over.
         windows: What it printed: standard output, and standard error unless it runs on a terminal.
         audience: Who reads and waits.
+        is_released: Whether it is to be forgotten as soon as it is over.
         writer: Whoever may give it input: the last to have begun with that.
     """
 
@@ -92,6 +93,7 @@ class Process:
         self.pid = spawned.pid
         self.started_ns = time.time_ns()
         self.exit: Exit | None = None
+        self.is_released = False
         self.writer: object = None
         self.windows: Sequence[Window] = [
             Window(plan.keep_bytes, make_spool) for fd in (spawned.stdout, spawned.stderr) if fd >= 0
@@ -111,6 +113,7 @@ class Process:
         self._input: Input | None = None
         self._watch = -1
         self._timers: list[Timer] = []
+        self._hold: Timer | None = None
         self._cause: Cause | None = None
         self._sent: set[int] = set()
         self._remains: Remains | None = None
@@ -156,11 +159,24 @@ class Process:
             on_moved=self.audience.wake,
         )
         self._watch_exit()
-        self._set_timer(self.audience.hold_until, self._resume)
+        self._await_hold()
         if plan.deadline_seconds:
-            self._set_timer(self._began + plan.deadline_seconds, lambda: self.end("deadline", plan.grace_seconds))
+            due, grace_seconds = self._began + plan.deadline_seconds, plan.grace_seconds
+            self._set_timer(due, lambda: self.end("deadline", grace_seconds))
         if plan.idle_seconds:
             self._check_idle()
+        self.plan = replace(plan, argv=plan.argv[:1], variables={}, input=b"")
+
+    def give_up(self) -> None:
+        """End it at once, since `begin` failed; nobody will hear of it."""
+        self._signal_group(signal.SIGKILL)
+        CHILDREN.disown(self.pid)
+        for timer in self._timers:
+            timer.cancel()
+        for fd in (self._spawned.stdin, self._spawned.stdout, self._spawned.stderr, self._watch):
+            if fd >= 0:
+                self._pump.unwatch(fd)
+                os.close(fd)
 
     def signal(self, number: int, then_kill_seconds: float) -> None:
         """Signal its group; one whose leader has ended is not signalled."""
@@ -241,8 +257,13 @@ class Process:
         if self._is_forgotten:
             self.forget()
         elif self.exit is None:
-            self._set_timer(self.audience.hold_until, self._resume)
+            self._await_hold()
             self._resume()
+
+    def _await_hold(self) -> None:
+        if self._hold is not None:
+            self._hold.cancel()
+        self._hold = self._set_timer(self.audience.hold_until, self._resume)
 
     # Times
 
@@ -255,9 +276,11 @@ class Process:
         else:
             self._set_timer(due, self._check_idle)
 
-    def _set_timer(self, moment: float, call: Callable[[], None]) -> None:
+    def _set_timer(self, moment: float, call: Callable[[], None]) -> Timer:
         self._timers = [timer for timer in self._timers if timer.call is not None]
-        self._timers.append(self._pump.at(moment, call))
+        timer = self._pump.at(moment, call)
+        self._timers.append(timer)
+        return timer
 
     # Its end
 
@@ -265,24 +288,21 @@ class Process:
         try:
             self._watch = os.pidfd_open(self.pid)
         except OSError:
-            self._look_for_exit()  # a kernel without them
+            self._exited()  # a kernel without them: it is looked for
         else:
             self._pump.watch(self._watch, select.EPOLLIN, self._exited)
-
-    def _look_for_exit(self) -> None:
-        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-            self._set_timer(time.monotonic() + _LOOK_SECONDS, self._look_for_exit)
-        else:
-            self._exited()
 
     def _exited(self) -> None:
         if self._watch >= 0:
             self._pump.unwatch(self._watch)
             os.close(self._watch)
+            self._watch = -1
+        status = CHILDREN.take(self.pid)
+        if status is None:
+            self._set_timer(time.monotonic() + _LOOK_SECONDS, self._exited)
+            return
         self._ended_at = time.monotonic()
-        self._wait_status = CHILDREN.take(self.pid)
-        if self._spawned.popen is not None:
-            self._spawned.popen.returncode = os.waitstatus_to_exitcode(self._wait_status)
+        self._wait_status = status
         if self._cause is None:
             number = os.WTERMSIG(self._wait_status) if os.WIFSIGNALED(self._wait_status) else 0
             self._cause = "signal" if number in self._sent or self._sent.intersection(_ENDING) else "itself"
@@ -368,7 +388,7 @@ class Process:
             stdout_bytes=sizes[0],
             stderr_bytes=sizes[1] if len(sizes) > 1 else 0,
         )
-        self.audience.wake()
         self._on_over(self)
+        self.audience.wake()
         if self._is_forgotten:
             self.forget()

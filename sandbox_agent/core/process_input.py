@@ -6,8 +6,6 @@ import os
 import select
 import termios
 import threading
-from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sandbox_api.errors import SessionError
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     from sandbox_agent.core.process_pump import Pump
 
 MAX_QUEUED_BYTES = MIB
+_WRITE_BYTES = 64 << 10
 _END_OF_FILE = 4  # index among a terminal's control characters
 
 
@@ -51,16 +50,13 @@ class Input:
         self._is_terminal = is_terminal
         self._on_moved = on_moved
         self._lock = threading.Lock()
-        self._queue: deque[memoryview] = deque()
-        self._queued_bytes = 0
+        # All in one piece: messages of which little is new would take far more than what they are counted for.
+        self._queued = bytearray(first)
         self._first_left_bytes = len(first)
         self._offered_bytes = 0
         self._taken_bytes = 0
         self._has_end = not is_open
         self._is_line_begun = False
-        if first:
-            self._queue.append(memoryview(first))
-            self._queued_bytes = len(first)
         if not self.is_closed:
             pump.watch(fd, 0, self._told)  # the closing of its other end is told in any case
             self._ready()
@@ -73,7 +69,7 @@ class Input:
     @property
     def has_room(self) -> bool:
         """Whether more may be offered now."""
-        return self._queued_bytes < MAX_QUEUED_BYTES or self.is_closed
+        return len(self._queued) < MAX_QUEUED_BYTES or self.is_closed
 
     def offer(self, offset: int, data: bytes, *, is_end: bool) -> None:
         """Add input; what was offered before is passed over. From any thread.
@@ -90,17 +86,15 @@ class Input:
             if self._has_end and new:
                 raise SessionError("protocol", "input follows its end")
             self._offered_bytes += len(new)
-            if new and not self.is_closed:
-                self._queue.append(new)
-                self._queued_bytes += len(new)
+            if not self.is_closed:
+                self._queued += new
             self._has_end = self._has_end or is_end
         self._pump.call(self._ready)
 
     def close(self) -> None:
         """Write no more."""
         with self._lock:
-            self._queue.clear()
-            self._queued_bytes = 0
+            self._queued = bytearray()
             was_closed, self.is_closed = self.is_closed, True
         if not was_closed:
             self._pump.unwatch(self._fd)
@@ -108,7 +102,7 @@ class Input:
             self._on_moved()
 
     def _told(self) -> None:
-        if self._queue:
+        if self._queued:
             self._ready()
         else:
             self.close()  # nobody reads any more
@@ -118,33 +112,31 @@ class Input:
             return
         try:
             self._write()
+            with self._lock:  # together: what is offered from now on is written before its end
+                is_over = self._has_end and not self._queued
+            if is_over and self._is_terminal:
+                self._end_typing()
         except BlockingIOError:
             self._pump.change(self._fd, select.EPOLLOUT)
             return
-        except OSError:  # nobody reads any more
+        except (OSError, termios.error):  # nobody reads any more
             self.close()
             return
-        if not self._has_end:
+        if is_over:
+            self.close()
+        else:
             self._pump.change(self._fd, 0)
-            return
-        if self._is_terminal:
-            self._end_typing()
-        self.close()
 
     def _write(self) -> None:
         while True:
             with self._lock:
-                if not self._queue:
-                    return
-                data = self._queue[0]
+                data = bytes(memoryview(self._queued)[:_WRITE_BYTES])
+            if not data:
+                return
             count = os.write(self._fd, data)
             self._is_line_begun = data[count - 1] != ord("\n")
             with self._lock:
-                if count < len(data):
-                    self._queue[0] = data[count:]
-                else:
-                    self._queue.popleft()
-                self._queued_bytes -= count
+                del self._queued[:count]
                 of_first = min(count, self._first_left_bytes)
                 self._first_left_bytes -= of_first
                 self._taken_bytes += count - of_first
@@ -152,6 +144,7 @@ class Input:
 
     def _end_typing(self) -> None:
         """Type the character that ends the input, twice where a line has begun: the first only sends that."""
-        with suppress(OSError):  # nobody reads, or more is waiting than a terminal holds
-            character = termios.tcgetattr(self._fd)[6][_END_OF_FILE]
-            os.write(self._fd, bytes(character) * (1 + self._is_line_begun))
+        character = termios.tcgetattr(self._fd)[6][_END_OF_FILE]
+        for _ in range(1 + self._is_line_begun):
+            os.write(self._fd, bytes(character))
+            self._is_line_begun = False

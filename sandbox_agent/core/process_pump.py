@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     """Its result is dropped."""
 
 _MAX_EVENTS_COUNT = 256
+_MAX_WAIT_SECONDS = 3600.0  # the system counts milliseconds, and not far
+_MANY_COUNT = 1024
 
 
 class Timer:
@@ -47,6 +49,7 @@ class Pump:
         self._handlers: dict[int, Call] = {self._wake: self._woken}
         self._calls: deque[Call] = deque()
         self._timers: list[tuple[float, int, Timer]] = []
+        self._max_timers_count = _MANY_COUNT
         self._order = itertools.count()
         self._is_ending = False
         self._epoll.register(self._wake, select.EPOLLIN)
@@ -60,6 +63,10 @@ class Pump:
 
     def at(self, moment: float, call: Call) -> Timer:
         """Have something called at a time of the monotonic clock."""
+        if len(self._timers) >= self._max_timers_count:  # those that were cancelled would stay until their time
+            self._timers = [entry for entry in self._timers if entry[2].call is not None]
+            heapq.heapify(self._timers)
+            self._max_timers_count = max(_MANY_COUNT, 2 * len(self._timers))
         timer = Timer(call)
         heapq.heappush(self._timers, (moment, next(self._order), timer))
         return timer
@@ -105,7 +112,9 @@ class Pump:
     def _seconds_to_wait(self) -> float:
         while self._timers and self._timers[0][2].call is None:
             heapq.heappop(self._timers)
-        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else -1
+        if not self._timers:
+            return -1
+        return min(_MAX_WAIT_SECONDS, max(0.0, self._timers[0][0] - time.monotonic()))
 
     def _run_timers(self) -> None:
         now = time.monotonic()

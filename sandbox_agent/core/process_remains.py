@@ -16,10 +16,17 @@ from typing import TYPE_CHECKING
 from sandbox_agent.core.process_plan import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
-_STATE, _GROUP, _SESSION, _START_TICKS = 0, 2, 3, 19  # fields 3, 5, 6 and 22 of /proc/PID/stat, after the command
+_STATE, _PARENT, _GROUP, _SESSION, _START_TICKS = (
+    0,
+    1,
+    2,
+    3,
+    19,
+)  # fields 3 to 6 and 22 of /proc/PID/stat, after the command
 _MAX_ENVIRONMENT_BYTES = 4 << 20
+_LOOKS_AT_NEW_COUNT = 2
 
 
 @dataclass(slots=True)
@@ -48,6 +55,8 @@ class Remains:
 @dataclass(frozen=True, slots=True)
 class _Seen:
     pid: int
+    is_ended: bool
+    parent: int
     group: int
     session: int
     start_ticks: int
@@ -55,20 +64,47 @@ class _Seen:
 
 def end_remains(remains: Sequence[Remains]) -> list[int]:
     """Signal what is left of each once; return how many there are of each, without the process itself."""
-    seen = list(_processes())
-    reused = {one.pid: one.start_ticks for one in seen}
+    known: dict[int, _Seen] = {}
+    counts = [0] * len(remains)
+    # After the long look at all short ones at what is new: what forks and ends at once is met while it is there.
+    for _ in range(1 + _LOOKS_AT_NEW_COUNT):
+        new = {one.pid: one for one in _processes(known)}
+        known |= new
+        left = _end_among([one for one in new.values() if not one.is_ended], remains, known)
+        counts = [sum(pair) for pair in zip(counts, left, strict=True)]
+    return [count or _end_unseen(ended, known) for count, ended in zip(counts, remains, strict=True)]
+
+
+def _end_among(new: Sequence[_Seen], remains: Sequence[Remains], known: Mapping[int, _Seen]) -> list[int]:
     needs_marks = any(one.is_all for one in remains)
-    marks = {one.pid: mark for one in seen if needs_marks and (mark := mark_of(one.pid))}
+    marks = {one.pid: mark for one in new if needs_marks and (mark := mark_of(one.pid))}
     now = time.monotonic()
     counts = []
     for ended in remains:
-        # While any of its members lives, the number of a group belongs to it; else it may be another's by now.
-        has_number = reused.get(ended.pid, ended.start_ticks) == ended.start_ticks
-        left = [one for one in seen if one.pid != ended.pid and _belongs(one, ended, marks, has_number=has_number)]
+        has_number = _has_number(ended, known)
+        left = [one for one in new if one.pid != ended.pid and _belongs(one, ended, marks, has_number=has_number)]
         for one in left:
             _end(one, ended, is_kill=now >= ended.kill_at)
         counts.append(len(left))
     return counts
+
+
+def _has_number(ended: Remains, known: Mapping[int, _Seen]) -> bool:
+    """Tell whether the number of a group belongs to it, as while any member lives; else it may be another's by now."""
+    return ended.pid not in known or known[ended.pid].start_ticks == ended.start_ticks
+
+
+def _end_unseen(ended: Remains, known: Mapping[int, _Seen]) -> int:
+    """Return 1 for a group that is there though no member was met: it forks and ends faster than is looked."""
+    if ended.pid in known or not group_is_there(ended.pid):
+        return 0
+    own = os.getpid()
+    if any(one.group == ended.pid and one.parent != own for one in known.values()):
+        return 0  # it has ended, and its parent does not wait for it; ours go in a moment
+    if time.monotonic() >= ended.kill_at:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(ended.pid, signal.SIGKILL)  # none of its members can fork past this
+    return 1
 
 
 def end_marked(prefix: bytes, *, patience_seconds: float) -> int:
@@ -82,7 +118,7 @@ def end_marked(prefix: bytes, *, patience_seconds: float) -> int:
     empty_looks_count = 0
     began = time.monotonic()
     while time.monotonic() < began + 2 * patience_seconds:
-        seen = list(_processes())
+        seen = [one for one in _processes() if not one.is_ended]
         marked = {one.session for one in seen if mark_of(one.pid).startswith(prefix)}
         # A session of somebody else, in which a marked process runs, has a leader without the mark.
         marked -= {one.pid for one in seen if one.pid == one.session and not mark_of(one.pid).startswith(prefix)}
@@ -121,11 +157,11 @@ def mark_of(pid: int) -> bytes:
     return data.partition(b"\0" + MARK + b"=")[2].partition(b"\0")[0]
 
 
-def _processes() -> Iterator[_Seen]:
-    """Yield all processes that run, but this one."""
+def _processes(known: Container[int] = ()) -> Iterator[_Seen]:
+    """Yield all processes but this one, also those that have ended and were not waited for."""
     own = os.getpid()
     for name in os.listdir("/proc"):
-        if name.isdecimal() and int(name) != own and (seen := _look(int(name))):
+        if name.isdecimal() and int(name) != own and int(name) not in known and (seen := _look(int(name))):
             yield seen
 
 
@@ -133,9 +169,9 @@ def _look(pid: int) -> _Seen | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-        if fields[_STATE] in (b"Z", b"X"):
-            return None
-        return _Seen(pid, int(fields[_GROUP]), int(fields[_SESSION]), int(fields[_START_TICKS]))
+        is_ended = fields[_STATE] in (b"Z", b"X")
+        parent, group, session, start_ticks = (int(fields[at]) for at in (_PARENT, _GROUP, _SESSION, _START_TICKS))
+        return _Seen(pid, is_ended, parent, group, session, start_ticks)
     except (OSError, IndexError):
         return None
 

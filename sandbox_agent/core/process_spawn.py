@@ -43,7 +43,6 @@ class Spawned:
         stdout: What it prints is read here.
         stderr: Likewise.
         is_terminal: Whether `stdin` and `stdout` are one terminal, opened twice.
-        popen: What started it, to be told its exit status.
     """
 
     pid: int
@@ -52,7 +51,6 @@ class Spawned:
     stdout: int
     stderr: int
     is_terminal: bool = False
-    popen: subprocess.Popen[bytes] | None = None
 
 
 def own_directory_and_umask() -> None:
@@ -138,11 +136,12 @@ def _spawn_on_pipes(
                 umask=umask,
             )
             add(popen.pid)
+        popen.returncode = 0  # taken elsewhere; this object would have it taken as soon as it is gone
         failed.pop_all()
     for fd in (stdin, stdout, stderr):
         if fd >= 0:
             os.set_blocking(fd, False)
-    return Spawned(popen.pid, start_ticks_of(popen.pid), stdin, stdout, stderr, popen=popen)
+    return Spawned(popen.pid, start_ticks_of(popen.pid), stdin, stdout, stderr)
 
 
 def _pipe(failed: ExitStack, done: ExitStack) -> tuple[int, int]:

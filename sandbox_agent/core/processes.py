@@ -257,25 +257,33 @@ class Processes:
     # In the pump's thread
 
     def _begin(self, process: Process, entry: _Entry) -> None:
-        process.begin()
-        entry.start.set_result(process)
+        try:
+            process.begin()
+        except Exception as error:
+            with self._lock:
+                del self._entries[process.id]
+            process.give_up()
+            entry.start.set_exception(LimitError("descriptors", "no more descriptors can be waited for"))
+            if not isinstance(error, OSError):
+                raise
+        else:
+            entry.start.set_result(process)
 
     def _over(self, process: Process) -> None:
         outcome = process.exit
         if outcome is not None:
             seconds = f"{outcome.duration_seconds:.3f}"
             log.info("process", pid=process.pid, seconds=seconds, cause=outcome.cause, status=outcome.status)
+        if process.is_released:
+            self._drop(process)
         self._drop_oldest()
 
     def _release(self, process: Process) -> None:
         if process.exit is None:
+            process.is_released = True
             process.end("signal", process.plan.grace_seconds)
             process.discard()
-            process.audience.wake_by(lambda: self.pump.call(lambda: self._drop_over(process)))
-        self._drop_over(process)
-
-    def _drop_over(self, process: Process) -> None:
-        if process.exit is not None:
+        else:
             self._drop(process)
 
     def _drop(self, process: Process) -> None:

@@ -25,6 +25,20 @@ if TYPE_CHECKING:
     from support.daemon import RunningDaemon
 
 SLEEP = "1000"
+TRACED = """
+import ctypes, os, signal
+system = ctypes.CDLL(None)
+system.prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)  # any process may trace this one
+traced = os.getpid()
+told, tells = os.pipe()
+if not os.fork():
+    os.setsid()
+    os.write(tells, b"1" if system.ptrace(0x4206, traced, 0, 0) == 0 else b"0")
+    os.write(1, b"%d\\n" % os.getpid())
+    signal.pause()
+os._exit(7 if os.read(told, 1) == b"1" else 8)
+"""
+"""Ends while a child, which then waits for nothing, traces it: nobody gets its exit status until that child ends."""
 
 
 @pytest.fixture(scope="module")
@@ -328,3 +342,17 @@ def test_memory_of_many(tmp_path: Path) -> None:
         lines = Path(f"/proc/{daemon.process.pid}/status").read_text().splitlines()
         resident_kib = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
         assert resident_kib < 128 << 10
+
+
+def test_process_that_ends_while_it_is_traced(scene: Scene) -> None:
+    """It is over when whoever traces it lets it go, as for any parent; the other processes go on meanwhile."""
+    process_id = scene.start(sys.executable, "-S", "-c", TRACED)
+    with scene.attached(process_id) as attached:
+        attached.until(b"\n")
+        tracer = int(attached.read.stdout)
+        for _ in range(3):
+            assert scene.wait(scene.start("true")).status == 0
+        assert scene.state(process_id).HasField("exit") is False
+        os.kill(tracer, signal.SIGKILL)
+        outcome = attached.rest().exit
+    assert (outcome.status, outcome.cause) == (7, pb.ProcessExit.CAUSE_ITSELF)

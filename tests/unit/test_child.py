@@ -27,6 +27,37 @@ print(children.reap(), children.reap())
 """
 
 
+TRACED = """
+import os, signal, subprocess, sys, time
+from sandbox_agent.core.child import Children
+
+children = Children()
+children.adopt(lambda: None)
+trace_me = "import ctypes, os; ctypes.CDLL(None).ptrace(0, 0, 0, 0); os.kill(os.getpid(), 19)"
+with children.starting() as add:
+    traced = subprocess.Popen([sys.executable, "-c", trace_me])
+    add(traced.pid)
+os.waitid(os.P_PID, traced.pid, os.WSTOPPED | os.WNOWAIT)
+with children.starting() as add:
+    own = subprocess.Popen(["sh", "-c", "(exec sleep 0.05) & exit 0"])
+    add(own.pid)
+children.take_popen(own)
+until = time.monotonic() + 30
+while not children.reap() and time.monotonic() < until:
+    time.sleep(0.01)
+print(time.monotonic() < until, children.take(traced.pid))
+traced.kill()
+children.take_popen(traced)
+print(traced.returncode)
+"""
+
+
+def test_child_that_has_itself_traced() -> None:
+    """That it has stopped is neither taken for its end, nor does it hide others that have ended."""
+    done = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True None\n-9\n", "")
+
+
 def test_inherited_processes_are_reaped() -> None:
     """An orphan is inherited and reaped; a child of our own is left to who started it."""
     done = subprocess.run([sys.executable, "-c", INHERIT], capture_output=True, text=True, check=False)
@@ -34,12 +65,19 @@ def test_inherited_processes_are_reaped() -> None:
 
 
 def test_status_goes_to_who_started_it() -> None:
-    """A known child's status is taken once, in the form of `waitpid`."""
+    """A known child's status is taken once, in the form of `waitpid`, and waited for by nobody."""
     children = Children()
+    its_input, ours = os.pipe()
     with children.starting() as add:
-        pid = os.posix_spawnp("sh", ["sh", "-c", "exit 5"], os.environ)
+        pid = os.posix_spawnp(
+            "sh", ["sh", "-c", "read x; exit 5"], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, its_input, 0)]
+        )
         add(pid)
-    assert os.waitstatus_to_exitcode(children.take(pid)) == 5
+    assert children.take(pid) is None
+    os.close(its_input)
+    os.close(ours)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert children.take(pid) == 5 << 8
 
 
 def test_nothing_is_reaped_during_a_start() -> None:
@@ -54,4 +92,4 @@ def test_nothing_is_reaped_during_a_start() -> None:
         assert not reaped.is_set()
         add(pid)
     thread.join()
-    assert os.waitstatus_to_exitcode(children.take(pid)) == 0
+    assert children.take(pid) == 0

@@ -55,6 +55,34 @@ def test_times(pump: Pump) -> None:
     assert seen == ["first", "second"]
 
 
+def test_far_times(pump: Pump) -> None:
+    """A time that is further away than the system can count does not end the thread."""
+    done = threading.Event()
+    pump.call(lambda: pump.at(time.monotonic() + 1e9, lambda: None))
+    pump.call(lambda: pump.at(time.monotonic() + 0.02, done.set))
+    assert done.wait(MAX_SECONDS)
+    again = threading.Event()
+    pump.call(again.set)
+    assert again.wait(MAX_SECONDS)
+
+
+def test_times_that_were_taken_back(pump: Pump) -> None:
+    """They take no memory until they would have come; the others still come."""
+    done = threading.Event()
+    counts: list[int] = []
+
+    def begin() -> None:
+        soon = pump.at(time.monotonic() + 0.02, done.set)
+        for _ in range(10_000):
+            pump.at(time.monotonic() + 1e6, lambda: None).cancel()
+        counts.append(len(pump._timers))
+        assert soon.call is not None
+
+    pump.call(begin)
+    assert done.wait(MAX_SECONDS)
+    assert counts[0] < 2_000
+
+
 def test_descriptors(pump: Pump) -> None:
     """A ready descriptor is told until it is not watched any more; a handler that fails is not called again."""
     ends = [os.pipe() for _ in range(2)]

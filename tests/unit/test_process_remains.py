@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import signal
 import subprocess
@@ -117,6 +118,43 @@ def test_kill_follows() -> None:
         assert end_remains([ended])[0] >= 1
         ended.kill_at = time.monotonic()
         wait_until(lambda: end_remains([ended]) == [0], "their end")
+
+
+@contextmanager
+def left_group() -> Iterator[tuple[Remains, int]]:
+    """Give a group whose leader has ended, and its only member."""
+    with subprocess.Popen(
+        ["sh", "-c", "sleep 1000 >&- & echo $!"], stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        ended = remains_of(process, "none", is_all=False)
+        member = int(process.stdout.readline())
+    try:
+        yield ended, member
+    finally:
+        if runs(member):
+            os.kill(member, signal.SIGKILL)
+
+
+def test_what_is_new_is_met_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes while everything is looked at does not wait for the next look: by then it may have forked and gone."""
+    look = process_remains._processes
+    looks_count = itertools.count()
+    monkeypatch.setattr(process_remains, "_processes", lambda known: look(known) if next(looks_count) else iter(()))
+    with left_group() as (ended, member):
+        assert end_remains([ended]) == [1]
+        wait_until(lambda: not runs(member), "its end")
+
+
+def test_group_of_which_nobody_is_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that forks and ends faster than is looked is not taken for gone, and is killed as a whole in time."""
+    monkeypatch.setattr(process_remains, "_processes", lambda _: iter(()))
+    with left_group() as (ended, member):
+        assert end_remains([ended]) == [1]
+        assert runs(member)
+        ended.kill_at = time.monotonic()
+        assert end_remains([ended]) == [1]
+        wait_until(lambda: not runs(member), "its end")
 
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.EPERM])

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import threading
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from sandbox_agent.core import processes as module
+from sandbox_agent.core.child import CHILDREN
 from sandbox_agent.core.process_plan import Plan
-from sandbox_api.errors import ProcessError, UnavailableError
+from sandbox_api.errors import LimitError, ProcessError, UnavailableError
 from support.process_sandbox import processes_in
 from support.wait import MAX_SECONDS, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from sandbox_agent.core.process import Process
     from sandbox_agent.core.processes import Processes
@@ -44,6 +48,47 @@ def over(processes: Processes, process_id: str, *argv: bytes) -> Process:
 def ids(processes: Processes) -> list[str]:
     """Return what is known."""
     return [process.id for process in processes.known()]
+
+
+def test_what_is_large_or_secret_is_not_kept(processes: Processes) -> None:
+    """Of what was asked for only that stays in memory which is needed later."""
+    plan = run(processes, "p", b"sleep", b"1000", input=b"x" * 1000, variables={b"TOKEN": b"x"}, grace_seconds=1.5).plan
+    assert (plan.argv, plan.input, plan.variables, plan.grace_seconds) == ((b"sleep",), b"", {}, 1.5)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3], ids=["output", "standard error", "end"])
+def test_process_that_cannot_be_watched(processes: Processes, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Its start fails, and nothing is left of it; the others go on."""
+    watch = processes.pump.watch
+    watched: list[int] = []
+
+    def refuse(fd: int, events: int, handler: Callable[[], object]) -> None:
+        watched.append(fd)
+        if len(watched) == number:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        watch(fd, events, handler)
+
+    over(processes, "first")
+    monkeypatch.setattr(processes.pump, "watch", refuse)
+    before = set(Path("/proc/self/fd").iterdir())
+    with pytest.raises(LimitError) as caught:
+        run(processes, "p", b"sleep", b"1000")
+    assert caught.value.reason == "descriptors"
+    assert ids(processes) == ["first"]
+    assert set(Path("/proc/self/fd").iterdir()) == before
+    wait_until(lambda: CHILDREN.reap() == 1, "its end")
+    over(processes, "p")
+
+
+def test_readers_that_come_and_go(processes: Processes) -> None:
+    """They leave nothing behind, however long output is held for the next one."""
+    process = run(processes, "p", b"sleep", b"1000", hold_seconds=1e6)
+    for _ in range(100):
+        process.audience.read_from((0, 0), lambda: None).close()
+    done = threading.Event()
+    processes.pump.call(done.set)
+    assert done.wait(MAX_SECONDS)
+    assert len(process._timers) <= 2
 
 
 def test_oldest_go_first(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
