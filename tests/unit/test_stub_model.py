@@ -262,7 +262,7 @@ def test_an_answer_comes_in_pieces_when_asked(model: StubModel) -> None:
     chunks = [json.loads(event.removeprefix("data: ")) for event in events[:-1]]
     assert chunks[0]["choices"][0]["delta"]["content"].startswith("I was told 1 things: one.")
     assert chunks[1]["choices"][0]["finish_reason"] == "stop"
-    assert chunks[2]["usage"]["total_tokens"] == 110
+    assert chunks[2]["usage"]["total_tokens"] == 100 + 30 + 10  # what was asked, what a cache had of it, the answer
 
 
 def test_every_request_is_logged(model: StubModel) -> None:
