@@ -25,6 +25,7 @@ from sandbox_agent.core.process_window import Window
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from sandbox_agent.core.process_pause import Pause
     from sandbox_agent.core.process_plan import Plan, Size
     from sandbox_agent.core.process_pump import Pump, Timer
     from sandbox_agent.core.process_spawn import Spawned
@@ -84,6 +85,7 @@ class Process:
         mark: bytes,
         *,
         pump: Pump,
+        pause: Pause,
         warden: Warden,
         make_spool: Callable[[], int],
         on_over: Callable[[Process], None],
@@ -104,6 +106,7 @@ class Process:
         self._spawned = spawned
         self._mark = mark
         self._pump = pump
+        self._pause = pause
         self._warden = warden
         self._on_over = on_over
         self._began = time.monotonic()
@@ -142,6 +145,7 @@ class Process:
             self._streams.append(
                 Stream(
                     self._pump,
+                    self._pause,
                     fd,
                     window,
                     floor=partial(self.audience.floor, index),

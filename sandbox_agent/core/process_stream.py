@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sandbox_agent.core.process_pause import Pause
     from sandbox_agent.core.process_pump import Pump
     from sandbox_agent.core.process_window import Window
 
@@ -34,6 +35,7 @@ class Stream:
 
     Args:
         pump: The thread.
+        pause: While it is on, nothing is read if that can wait.
         fd: Where the process's output is read; owned by this object.
         window: Where it goes; owned by this object.
         floor: Tells from which offset on nothing may be dropped.
@@ -45,6 +47,7 @@ class Stream:
     def __init__(
         self,
         pump: Pump,
+        pause: Pause,
         fd: int,
         window: Window,
         *,
@@ -58,6 +61,7 @@ class Stream:
         self.is_paused = False
         self.fd = fd
         self._pump = pump
+        self._pause_of_all = pause
         self._floor = floor
         self._allowance = allowance
         self._on_moved = on_moved
@@ -65,7 +69,7 @@ class Stream:
         self._left = b""
         self._is_large = False
         self._is_resting = False
-        pump.watch(fd, select.EPOLLIN, self._ready)
+        pump.watch(fd, select.EPOLLIN, self._told)
 
     def resume(self) -> None:
         """Go on reading, when that stopped for want of room and there is some again."""
@@ -79,7 +83,7 @@ class Stream:
             self._keep(left[:room_bytes], left[room_bytes:])
         if not self._left:
             self.is_paused = False
-            self._pump.watch(self.fd, select.EPOLLIN, self._ready)
+            self._pump.watch(self.fd, select.EPOLLIN, self._told)
 
     @property
     def _worth_bytes(self) -> int:
@@ -102,6 +106,13 @@ class Stream:
             self._pump.unwatch(self.fd)
             os.close(self.fd)
             self._on_ended()
+
+    def _told(self) -> None:
+        # Told again while it rests, it has come to its end.
+        if self._pause_of_all.is_on and not self._is_resting:
+            self._rest()
+        else:
+            self._ready()
 
     def _ready(self) -> bool:
         """Read once; tell whether there may be more."""

@@ -12,6 +12,7 @@ from sandbox_agent import log
 from sandbox_agent.core.paths import LinkError
 from sandbox_agent.core.process import Process
 from sandbox_agent.core.process_note import Note
+from sandbox_agent.core.process_pause import Pause
 from sandbox_agent.core.process_plan import MARK, environment_of
 from sandbox_agent.core.process_pump import Pump
 from sandbox_agent.core.process_spawn import own_directory_and_umask, spawn
@@ -79,6 +80,7 @@ class Processes:
         self._entries: dict[str, _Entry] = {}
         self._is_ending = False
         self.pump = Pump()
+        self._pause = Pause()
         self._warden = Warden(self.pump)
         # One thread: what is started is started one after the other in any case, and this one has its own directory.
         self._spawner = ThreadPoolExecutor(1, "spawner", initializer=own_directory_and_umask)
@@ -113,6 +115,7 @@ class Processes:
             self._check_count()
             entry = self._entries[process_id] = _Entry(fingerprint)
             # Within the lock: nothing is submitted once the daemon ends.
+            self._pause.begin()
             self._spawner.submit(self._start, process_id, plan, entry)
         return entry.start
 
@@ -202,6 +205,7 @@ class Processes:
         except BaseException as error:  # noqa: BLE001  it goes to who waits for the start
             with self._lock:
                 del self._entries[process_id]
+            self._pause.end()
             entry.start.set_exception(error)
         else:
             self.pump.call(lambda: self._begin(process, entry))
@@ -220,6 +224,7 @@ class Processes:
             spawned,
             mark,
             pump=self.pump,
+            pause=self._pause,
             warden=self._warden,
             make_spool=lambda: open_spool(self._sandbox.journal.directory),
             on_over=self._over,
@@ -257,6 +262,7 @@ class Processes:
     # In the pump's thread
 
     def _begin(self, process: Process, entry: _Entry) -> None:
+        self._pause.end()
         try:
             process.begin()
         except Exception as error:

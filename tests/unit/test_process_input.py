@@ -8,6 +8,7 @@ import tracemalloc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from sandbox_agent.core import process_input
 from sandbox_agent.core.process_input import Input
 from sandbox_agent.core.process_pump import Pump
 from support.wait import wait_until
@@ -78,11 +79,20 @@ def test_last_input_comes_before_its_end(monkeypatch: pytest.MonkeyPatch) -> Non
         assert process.read() == b"ab"
 
 
-def test_end_that_does_not_fit_a_terminal() -> None:
+def test_end_that_does_not_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """The character that ends the input of a terminal waits for room, like all that is typed."""
     ours, theirs = pty.openpty()
     line = b"x" * 99 + b"\n"
     data = b""
+    write = os.write
+
+    def refuse_the_end(fd: int, data: bytes) -> int:
+        if data == b"\x04":
+            monkeypatch.undo()
+            raise BlockingIOError
+        return write(fd, data)
+
+    monkeypatch.setattr(process_input.os, "write", refuse_the_end)
     try:
         with os.fdopen(theirs, "rb", buffering=0) as process, input_into(os.dup(ours), is_terminal=True) as offered:
             offered.offer(0, line * 300, is_end=True)
