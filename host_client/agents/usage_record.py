@@ -17,7 +17,7 @@ _COUNTERS = tuple(field.name for field in fields(Usage) if field.name != "comple
 
 
 def total(text: str, read: Callable[[Fields], Usage | None]) -> Usage | None:
-    """Add records up; None when there is none.
+    """Add records up; None when no line can be read, zeros when none of those that can is a record.
 
     A counter that one of them lacks is not known. A line that cannot be read is passed over: it is the last one of a
     CLI that was killed while it wrote.
@@ -26,16 +26,18 @@ def total(text: str, read: Callable[[Fields], Usage | None]) -> Usage | None:
         text: The lines.
         read: Returns what a line says was used; None: it is no record.
     """
-    found = []
+    found, readable_count = [], 0
     for line in text.split("\n"):
         try:
             used = read(parsed(line))
         except ValueError:
             continue
+        readable_count += 1
         if used is not None:
             found.append(used)
     if not found:
-        return None
+        # A conversation whose first request was not answered yet, or not written down: its CLI was killed.
+        return Usage(input_tokens=0, output_tokens=0) if readable_count else None
     counters: dict[str, int | None] = {}
     for name in _COUNTERS:
         counts = [getattr(used, name) for used in found]

@@ -5,6 +5,7 @@ The one rule: what cannot be learned makes the usage incomplete, never the turn 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from host_client.agents.adapter import AgentFeatures
@@ -46,9 +47,14 @@ class SessionUsage:
         self._before = await self._total(conversation_id)
 
     async def end(self, conversation_id: str) -> Usage:
-        """Return what was used in the turn; incomplete without counters when that cannot be learned."""
+        """Return what was used in the turn; incomplete without counters when that cannot be learned.
+
+        A total that did not change is incomplete as well: more likely than a turn without a token is one that the agent
+        did not write down, or not where it did before.
+        """
         after = await self._total(conversation_id) if conversation_id else None
-        return difference(after, self._before)
+        used = difference(after, self._before)
+        return replace(used, complete=used.complete and after != self._before)
 
     async def _total(self, conversation_id: str) -> Usage | None:
         try:

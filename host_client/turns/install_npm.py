@@ -47,6 +47,7 @@ _PASSED_PREFIX = "NPM_CONFIG_"
 # Said in full, since the user's settings and variables could say otherwise.
 _FLAGS = (
     "--global=false",
+    "--workspaces=false",
     "--package-lock=true",
     "--include=prod",
     "--include=optional",
@@ -171,7 +172,8 @@ class NpmInstallation:
         await self._housekeeping("rm", "-rf", "--", self._folder)
 
     async def _install(self, npm: PurePosixPath, made: PurePosixPath) -> None:
-        argv: list[str] = [str(npm), "ci" if self._tool.lock else "install", f"--prefix={made}"]
+        # Its directory and not --prefix, which would hide the settings that the sandbox's operator gave to its npm.
+        argv: list[str] = [str(npm), "ci" if self._tool.lock else "install"]
         argv += [f"--cache={made / _CACHE}", f"--ignore-scripts={'false' if self._tool.allow_scripts else 'true'}"]
         done = await self._sandbox.run(
             [*argv, *_FLAGS], cwd=made, variables=self._variables, deadline_seconds=INSTALL_SECONDS

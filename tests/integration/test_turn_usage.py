@@ -94,6 +94,12 @@ async def test_a_session_that_cannot_be_read_is_incomplete(scene: Scene, broken:
     assert result.record is not None
 
 
+async def test_a_session_that_says_nothing_new_is_incomplete(scene: Scene) -> None:
+    """A turn that used nothing is less likely than one whose use was not written down; the numbers stay."""
+    result = await scene.runner(CountingAdapter).run(script(["count", 0, 0]))
+    assert result.usage == Usage(input_tokens=0, output_tokens=0, complete=False)
+
+
 async def test_an_unannounced_session_is_incomplete(scene: Scene) -> None:
     """Without an id no session can be asked."""
     result = await scene.runner(CountingAdapter).run(script(["count", 1, 1], quiet=True))

@@ -135,6 +135,16 @@ def test_the_session_tells_all_tokens(recording: str, requests: int, variable: s
     )
 
 
+def test_a_session_killed_before_its_first_answer_used_nothing_that_is_known() -> None:
+    """The turn that goes on with it is counted from there; what cannot be read at all is not known."""
+    agent = bound("kimi")
+    assert agent.usage_result('{"type":"metadata"}\n{"type":"turn.prompt"}\n{"ty') == Usage(
+        input_tokens=0, output_tokens=0
+    )
+    assert agent.usage_result("") is None
+    assert agent.usage_result("no session\n") is None
+
+
 @pytest.mark.parametrize("recording", ["simple", "multiturn", "tool", "subagent", "live-snapshot"])
 def test_every_recorded_line_is_understood(recording: str) -> None:
     """No line is left raw, and what was not interrupted ends well."""
