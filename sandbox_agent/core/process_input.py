@@ -57,6 +57,7 @@ class Input:
         self._taken_bytes = 0
         self._has_end = not is_open
         self._is_line_begun = False
+        self._waits_for_room = False
         if not self.is_closed:
             pump.watch(fd, 0, self._told)  # the closing of its other end is told in any case
             self._ready()
@@ -102,7 +103,7 @@ class Input:
             self._on_moved()
 
     def _told(self) -> None:
-        if self._queued:
+        if self._waits_for_room:
             self._ready()
         else:
             self.close()  # nobody reads any more
@@ -117,11 +118,13 @@ class Input:
             if is_over and self._is_terminal:
                 self._end_typing()
         except BlockingIOError:
+            self._waits_for_room = True
             self._pump.change(self._fd, select.EPOLLOUT)
             return
         except (OSError, termios.error):  # nobody reads any more
             self.close()
             return
+        self._waits_for_room = False
         if is_over:
             self.close()
         else:

@@ -24,7 +24,7 @@ from sandbox_api.errors import ConflictError, LimitError, OutpostError, ProcessE
 from sandbox_api.limits import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from sandbox_agent.core.paths import Directory
     from sandbox_agent.core.process import Cause
@@ -47,16 +47,12 @@ _CLOSE_SECONDS = 8.0
 
 
 class _Entry:
-    """A process, or the start of one."""
+    """A process, or the start of one; `process` is set once it has begun."""
 
     def __init__(self, fingerprint: bytes) -> None:
         self.fingerprint = fingerprint
         self.start: Future[Process] = Future()
-
-    @property
-    def process(self) -> Process | None:
-        done = self.start.done() and self.start.exception() is None
-        return self.start.result() if done else None
+        self.process: Process | None = None
 
 
 class Processes:
@@ -76,6 +72,8 @@ class Processes:
         self._note = Note()
         self._has_note = True
         self._started_count = 0
+        self._running_count = 0
+        self._over_count = 0
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
         self._is_ending = False
@@ -114,6 +112,7 @@ class Processes:
                 raise UnavailableError("unreachable", "the daemon is ending")
             self._check_count()
             entry = self._entries[process_id] = _Entry(fingerprint)
+            self._running_count += 1
             # Within the lock: nothing is submitted once the daemon ends.
             self._pause.begin()
             self._spawner.submit(self._start, process_id, plan, entry)
@@ -203,12 +202,16 @@ class Processes:
         try:
             process = self._spawn(process_id, plan)
         except BaseException as error:  # noqa: BLE001  it goes to who waits for the start
-            with self._lock:
-                del self._entries[process_id]
+            self._forget_start(process_id)
             self._pause.end()
             entry.start.set_exception(error)
         else:
             self.pump.call(lambda: self._begin(process, entry))
+
+    def _forget_start(self, process_id: str) -> None:
+        with self._lock:
+            del self._entries[process_id]
+            self._running_count -= 1
 
     def _spawn(self, process_id: str, plan: Plan) -> Process:
         self._leave_note()
@@ -266,13 +269,13 @@ class Processes:
         try:
             process.begin()
         except Exception as error:
-            with self._lock:
-                del self._entries[process.id]
+            self._forget_start(process.id)
             process.give_up()
             entry.start.set_exception(LimitError("descriptors", "no more descriptors can be waited for"))
             if not isinstance(error, OSError):
                 raise
         else:
+            entry.process = process
             entry.start.set_result(process)
 
     def _over(self, process: Process) -> None:
@@ -280,9 +283,14 @@ class Processes:
         if outcome is not None:
             seconds = f"{outcome.duration_seconds:.3f}"
             log.info("process", pid=process.pid, seconds=seconds, cause=outcome.cause, status=outcome.status)
+        with self._lock:
+            self._running_count -= 1
         if process.is_released:
             self._drop(process)
-        self._drop_oldest()
+        self._over_count += 1
+        if self._over_count > _FEW_COUNT // 8:  # to look at all of them each time would make many slow
+            self._over_count = 0
+            self._drop_oldest()
 
     def _release(self, process: Process) -> None:
         if process.exit is None:
@@ -323,13 +331,10 @@ class Processes:
             process.end(cause, min(grace_seconds, process.plan.grace_seconds))
 
     def _check_count(self) -> None:
-        running: Sequence[_Entry] = [
-            entry for entry in self._entries.values() if entry.process is None or entry.process.exit is None
-        ]
-        if len(running) >= self._max_count:
+        if self._running_count >= self._max_count:
             raise LimitError(
                 "max_processes",
-                f"{len(running)} processes run already",
+                f"{self._running_count} processes run already",
                 hint="wait for one to end, or start the daemon with a larger --max-processes",
                 facts={"max_processes": str(self._max_count)},
             )

@@ -103,6 +103,25 @@ def test_oldest_go_first(processes: Processes, monkeypatch: pytest.MonkeyPatch) 
         processes.get("a")
 
 
+def test_those_that_are_over_cost_nothing(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a start nor an end looks at all that are kept; what counts is how many run."""
+    monkeypatch.setattr(processes, "_max_count", 2)
+    looks: list[int] = []
+    monkeypatch.setattr(processes, "known", lambda: looks.append(1) or [])
+    for number in range(10):
+        process = run(processes, f"p{number}")
+        wait_until(lambda process=process: process.exit is not None, "its end")  # type: ignore[misc]
+        with pytest.raises(ProcessError):
+            run(processes, f"q{number}", b"/none")
+    wait_until(lambda: processes._running_count == 0, "the last one")
+    run(processes, "a", b"sleep", b"1000")
+    run(processes, "b", b"sleep", b"1000")
+    with pytest.raises(LimitError):
+        run(processes, "c")
+    assert not looks
+    monkeypatch.undo()
+
+
 def test_large_output_goes_first(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those with files, or much in memory, are kept in smaller numbers."""
     monkeypatch.setattr(module, "_FEW_COUNT", 0)
