@@ -75,15 +75,16 @@ def sweep_processes(folder: Directory) -> list[str]:
     Raises:
         OSError: the folder cannot be read.
     """
-    told = []
-    for name in folder.names():
-        matched = _NAME.fullmatch(name)
-        if matched is not None and _is_left(folder, name):
-            count = end_marked(matched[1] + b".", patience_seconds=PATIENCE_SECONDS)
-            with suppress(OSError):
-                os.unlink(name, dir_fd=folder.fd)
-            told.append(f"ended {count} processes of a daemon that was killed")
-    return told
+    matches = map(_NAME.fullmatch, folder.names())
+    # All at once: whoever can write here could leave so many that one look for each would take hours.
+    left = {match[1]: match[0] for match in matches if match is not None and _is_left(folder, match[0])}
+    if not left:
+        return []
+    count = end_marked(left, patience_seconds=PATIENCE_SECONDS)
+    for name in left.values():
+        with suppress(OSError):
+            os.unlink(name, dir_fd=folder.fd)
+    return [f"ended {count} processes of a daemon that was killed"]
 
 
 def _is_left(folder: Directory, name: bytes) -> bool:

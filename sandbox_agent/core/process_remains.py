@@ -107,11 +107,11 @@ def _end_unseen(ended: Remains, known: Mapping[int, _Seen]) -> int:
     return 1
 
 
-def end_marked(prefix: bytes, *, patience_seconds: float) -> int:
-    """End every process with a mark that begins so, and what shares its session; return how many there were.
+def end_marked(keys: Container[bytes], *, patience_seconds: float) -> int:
+    """End every process with a mark of these daemons, and what shares its session; return how many there were.
 
     Args:
-        prefix: Beginning of the marks.
+        keys: With which their marks begin, up to the first dot.
         patience_seconds: From TERM to KILL, and again from there until what is left is left.
     """
     found: set[tuple[int, int]] = set()
@@ -119,10 +119,11 @@ def end_marked(prefix: bytes, *, patience_seconds: float) -> int:
     began = time.monotonic()
     while time.monotonic() < began + 2 * patience_seconds:
         seen = [one for one in _processes() if not one.is_ended]
-        marked = {one.session for one in seen if mark_of(one.pid).startswith(prefix)}
+        marked = {one.pid for one in seen if is_mark_of(mark_of(one.pid), keys)}
+        sessions = {one.session for one in seen if one.pid in marked}
         # A session of somebody else, in which a marked process runs, has a leader without the mark.
-        marked -= {one.pid for one in seen if one.pid == one.session and not mark_of(one.pid).startswith(prefix)}
-        left = [one for one in seen if one.session in marked or mark_of(one.pid).startswith(prefix)]
+        sessions -= {one.pid for one in seen if one.pid == one.session and one.pid not in marked}
+        left = [one for one in seen if one.session in sessions or one.pid in marked]
         empty_looks_count = 0 if left else empty_looks_count + 1
         if empty_looks_count > 1 or not (left or found):
             break
@@ -134,6 +135,12 @@ def end_marked(prefix: bytes, *, patience_seconds: float) -> int:
             found.add(key)
         time.sleep(0.02)
     return len(found)
+
+
+def is_mark_of(mark: bytes, keys: Container[bytes]) -> bool:
+    """Tell whether a mark begins with one of these keys. What has no mark is nobody's, whatever the keys are."""
+    key, dot, _ = mark.partition(b".")
+    return bool(key and dot) and key in keys
 
 
 def group_is_there(pid: int) -> bool:

@@ -18,7 +18,7 @@ from sandbox_agent.core import process_remains
 from sandbox_agent.core.paths import Directory
 from sandbox_agent.core.process_note import Note, sweep_processes
 from sandbox_agent.core.process_plan import MARK
-from sandbox_agent.core.process_remains import Remains, end_marked, end_remains, mark_of
+from sandbox_agent.core.process_remains import Remains, end_marked, end_remains, is_mark_of, mark_of
 from sandbox_agent.core.process_spawn import start_ticks_of
 from support.wait import wait_until
 
@@ -170,16 +170,23 @@ def test_kernel_without_descriptors_of_processes(monkeypatch: pytest.MonkeyPatch
         wait_until(lambda: not below(process.pid), "their end")
 
 
+@pytest.mark.parametrize("mark", [b"", b".", b".1", b"a", b"ab.1", b"b"])
+def test_what_has_no_mark_is_nobodys(mark: bytes) -> None:
+    """Of other marks, or none, nothing is ended, not even by a key that is empty. Asked without a process at hand."""
+    assert not is_mark_of(mark, [b"a", b""])
+    assert is_mark_of(b"a.1", [b"a", b""])
+
+
 def test_end_of_all_that_a_daemon_started() -> None:
     """All with a mark of the daemon are ended, and what shares a session with them."""
     with family("e.1") as process, family("f.1") as other:
         children = below(process.pid)
         # The shell is not waited for here before it has been ended.
-        assert end_marked(b"e.", patience_seconds=5.0) == 4
+        assert end_marked([b"e"], patience_seconds=5.0) == 4
         assert process.wait() == -signal.SIGTERM
         assert not any(map(runs, children))
         assert len(below(other.pid)) == 3
-        assert end_marked(b"g.", patience_seconds=5.0) == 0
+        assert end_marked([b"g"], patience_seconds=5.0) == 0
 
 
 @pytest.fixture
@@ -205,6 +212,21 @@ def test_note(folder: Directory) -> None:
     held.remove()
     held.remove()
     assert folder.names() == []
+
+
+def test_many_notes(folder: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many notes are left, what they tell of is looked for and ended together."""
+    looked: list[object] = []
+    look = process_remains._processes
+    monkeypatch.setattr(process_remains, "_processes", lambda: looked.append(1) or look())
+    notes = [Note() for _ in range(50)]
+    for note in notes:
+        note.write(folder)
+        note.close()
+    with family(f"{notes[0].key}.1"), family(f"{notes[49].key}.1"):
+        assert sweep_processes(folder) == ["ended 8 processes of a daemon that was killed"]
+    assert folder.names() == []
+    assert len(looked) < 50
 
 
 def test_note_that_is_none(folder: Directory) -> None:
