@@ -101,7 +101,10 @@ def serve(config: ServeConfig) -> None:
         ThreadPoolExecutor(MAX_THREADS_COUNT, "worker") as executor,
     ):
         _sweep(sandbox)
-        with closing(Processes(sandbox, umask=umask, max_count=config.max_processes)) as processes:
+        with closing(
+            # One that belongs to its parent leaves nothing to this machine.
+            Processes(sandbox, umask=umask, max_count=config.max_processes, ends_all=config.until_eof)
+        ) as processes:
             asyncio.run(_run(config, sandbox, executor, address, processes))
     log.info("stopped")
 

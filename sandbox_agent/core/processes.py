@@ -15,6 +15,7 @@ from sandbox_agent.core.process_note import Note
 from sandbox_agent.core.process_pause import Pause
 from sandbox_agent.core.process_plan import MARK, environment_of
 from sandbox_agent.core.process_pump import Pump
+from sandbox_agent.core.process_remains import end_marked
 from sandbox_agent.core.process_spawn import own_directory_and_umask, spawn
 from sandbox_agent.core.process_warden import Warden
 from sandbox_agent.core.process_window import open_spool
@@ -62,12 +63,16 @@ class Processes:
         sandbox: Where they run.
         umask: What they get.
         max_count: Most that run at a time.
+        ends_all: Whether what left its group on purpose ends with the daemon, too.
     """
 
-    def __init__(self, sandbox: Sandbox, *, umask: int, max_count: int = MAX_PROCESSES_COUNT) -> None:
+    def __init__(
+        self, sandbox: Sandbox, *, umask: int, max_count: int = MAX_PROCESSES_COUNT, ends_all: bool = False
+    ) -> None:
         self._sandbox = sandbox
         self._umask = umask
         self._max_count = max_count
+        self._ends_all = ends_all
         self._own = {os.fsencode(name): os.fsencode(value) for name, value in sandbox.environment.items()}
         self._note = Note()
         self._has_note = True
@@ -190,6 +195,8 @@ class Processes:
             self.pump.call(process.forget)
         self._warden.close()
         self.pump.close()
+        if self._ends_all and self._started_count:
+            end_marked({self._note.key.encode()}, patience_seconds=_CLOSE_SECONDS / 8)
         if any(process.exit is None for process in running):
             log.warning("processes are left")
             self._note.close()

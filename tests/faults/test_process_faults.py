@@ -165,10 +165,13 @@ def test_others_are_left_alone(scene: Scene) -> None:
 
 def test_orphans_are_reaped(scene: Scene, daemon: RunningDaemon) -> None:
     """Processes whose parents ended come to the daemon, which waits for them: none stays as a zombie."""
-    read = scene.read(scene.shell("setsid sleep 1 > /dev/null 2>&1 & echo $!"))
+    orphan = "echo $$ > alone; until [ -e adopted ]; do sleep 0.01; done"
+    script = f"setsid sh -c '{orphan}' > /dev/null 2>&1 & until [ -s alone ]; do sleep 0.01; done; cat alone"
+    read = scene.read(scene.shell(script))
     (pid,) = pids_in(read.stdout)
     parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
     assert int(parent) == daemon.process.pid
+    (daemon.workspace / "adopted").touch()
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the orphan's end")
 
 

@@ -45,6 +45,18 @@ async def test_local_daemon_ends_with_its_connection(tmp_path: Path) -> None:
     assert not socket.parent.exists()
 
 
+async def test_local_daemon_ends_what_left_its_group(tmp_path: Path) -> None:
+    """A sandbox that is a folder of this machine leaves nothing running on it, services of its own included."""
+    service = "setsid sh -c 'echo $$ > alone; exec sleep 1000' > /dev/null 2>&1 &"
+    async with connect(f"local:{tmp_path}") as sandbox:
+        done = await sandbox.run(["sh", "-c", f"{service} until [ -s alone ]; do sleep 0.01; done; cat alone"])
+        ended = os.pidfd_open(int(done.check().stdout))
+    try:
+        await asyncio.wait_for(readable(ended), 20)
+    finally:
+        os.close(ended)
+
+
 async def test_local_daemon_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     """A parent that is killed leaves no daemon behind."""
     code = (
