@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -114,7 +114,7 @@ class LocalSandboxes:
 
         Raises:
             ConfigurationError: `invalid_target`: the workspace is no directory.
-            WorkspaceError: `access`, `not_a_file`: the homes cannot be made there.
+            WorkspaceError: `access`, `not_found`, `unsafe_path`: the homes cannot be made there.
             LimitError: `disk_full`, `read_only`.
             UnavailableError: `unreachable`: the daemon did not start.
         """
@@ -133,8 +133,9 @@ class LocalSandboxes:
         await self._connections.close(sandbox)
 
     def _make(self, directory: Path) -> None:
-        with host_failures(directory):
-            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with host_failures(self._root):
+            with suppress(FileExistsError):  # where that is no directory, the next step says so
+                self._root.mkdir(mode=0o700, parents=True)
             directory.mkdir(mode=0o700)
             (directory / "home").mkdir(mode=0o700)
             if self._workspace is None:
@@ -143,6 +144,8 @@ class LocalSandboxes:
 
 def _remove(directory: Path) -> None:
     """Remove a home with all that is in it, directories that nobody may read or write to included."""
+    if not os.path.lexists(directory):
+        return  # it was never made, and why says more than that it is not there
     with host_failures(directory):
         for path, names, _ in os.walk(directory):
             for inner in (Path(path, name) for name in names):

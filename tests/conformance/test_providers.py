@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from host_client.errors import ConfigurationError, OutpostError, UnavailableError
+from host_client.errors import ConfigurationError, OutpostError, UnavailableError, WorkspaceError
 from host_client.sandbox.sandbox import connect
 from host_client.turns.provider import AcquireContext, ConnectedSandbox, LocalSandboxes
 from support.daemon import running_daemon
@@ -126,9 +126,16 @@ async def test_a_local_sandbox_that_cannot_be_leaves_nothing(tmp_path: Path) -> 
     assert caught.value.reason == "invalid_target"
     assert list((tmp_path / "boxes").iterdir()) == []
     (tmp_path / "file").touch()
-    with pytest.raises(OutpostError) as refused:
+    with pytest.raises(WorkspaceError) as refused:
         await LocalSandboxes(tmp_path / "file").acquire(WANTED)
-    assert refused.value.code == "workspace"
+    assert (refused.value.reason, refused.value.facts["path"]) == ("not_found", str(tmp_path / "file"))
+
+
+async def test_why_a_local_sandbox_cannot_be_is_told() -> None:
+    """Not that what was never made could not be removed; in /sys nobody may make anything."""
+    with pytest.raises(OutpostError) as refused:
+        await LocalSandboxes(Path("/sys/homes")).acquire(WANTED)
+    assert refused.value.reason in ("access", "read_only")
 
 
 async def test_a_sandbox_that_nobody_serves_is_a_failure(tmp_path: Path) -> None:
