@@ -77,7 +77,7 @@ def builtin_agent(
             hint=f"give a store of the format {name}",
         )
     options = PresetOptions(
-        storage=conversations or builtin_format(name),
+        storage=builtin_format(name) if conversations is None else conversations,
         model=model,
         arguments=tuple(arguments),
         variables=MappingProxyType(dict(variables or {})),

@@ -95,9 +95,9 @@ class _Archive:
     capture = restore = locate
 
 
-@pytest.mark.parametrize("said", [{}, {"format": None}, {"format": "kimi"}])
+@pytest.mark.parametrize("said", [{}, {"format": None}, {"format": "kimi"}, {"__len__": lambda _: 0}])
 def test_a_replacement_store_keeps_the_conversations(said: dict[str, Any]) -> None:
-    """One of the agent's format, or of no certain one, is taken as it is."""
+    """One of the agent's format, or of no certain one, is taken as it is, also while it is empty."""
     store: Any = type("Store", (_Archive,), said)()
     assert builtin_agent("kimi", conversations=store).features.storage is store
 
