@@ -67,6 +67,7 @@ class Stream:
         self._on_moved = on_moved
         self._on_ended = on_ended
         self._left = b""
+        self._due_bytes: int | None = None
         self._is_large = False
         self._is_resting = False
         pump.watch(fd, select.EPOLLIN, self._told)
@@ -93,8 +94,11 @@ class Stream:
     def drain(self) -> None:
         """Take what is there and end the stream: whoever still holds its other end does not belong to the process.
 
+        That is no more than a pipe holds: somebody there who goes on printing would have all other processes wait.
         Without room it is not ended; call again after `resume`.
         """
+        if self._due_bytes is None:
+            self._due_bytes = self._capacity_bytes
         while not self.is_ended and not self.is_paused:
             if not self._ready():
                 self.end()
@@ -116,14 +120,15 @@ class Stream:
 
     def _ready(self) -> bool:
         """Read once; tell whether there may be more."""
-        floor = self._floor()
-        room_bytes = self.window.room_bytes(floor)
+        room_bytes = self.window.room_bytes(self._floor())
         if room_bytes <= 0:
             self._pause()
             return True
         piece = _buffer[: min(room_bytes, READ_BYTES)]
+        if self._due_bytes is not None:
+            piece = piece[: self._due_bytes]
         try:
-            count = os.readv(self.fd, [piece])
+            count = os.readv(self.fd, [piece]) if piece else 0
         except BlockingIOError:
             return False
         except OSError:  # EIO is what a terminal says when nobody has it any more
@@ -131,6 +136,8 @@ class Stream:
         if not count:
             self.end()
             return True
+        if self._due_bytes is not None:
+            self._due_bytes -= count
         if count >= _PIPE_BYTES and not self._is_large:
             self._enlarge()
         if count < _SMALL_BYTES:
@@ -167,6 +174,13 @@ class Stream:
         self.is_paused = True
         self._pump.unwatch(self.fd)
         self._pump.call(self.resume)  # a reader may have moved on before it could see that
+
+    @property
+    def _capacity_bytes(self) -> int:
+        try:
+            return fcntl.fcntl(self.fd, fcntl.F_GETPIPE_SZ)
+        except OSError:
+            return _LARGE_PIPE_BYTES  # a terminal, which holds less
 
     def _enlarge(self) -> None:
         """Give a busy pipe more room, once; a user may have only so much of it for all pipes."""
