@@ -165,8 +165,7 @@ class Process:
         self._watch_exit()
         self._await_hold()
         if plan.deadline_seconds:
-            due, grace_seconds = self._began + plan.deadline_seconds, plan.grace_seconds
-            self._set_timer(due, lambda: self.end("deadline", grace_seconds))
+            self._set_timer(self._began + plan.deadline_seconds, partial(self.end, "deadline", plan.grace_seconds))
         if plan.idle_seconds:
             self._check_idle()
         self.plan = replace(plan, argv=plan.argv[:1], variables={}, input=b"")
@@ -177,6 +176,9 @@ class Process:
         CHILDREN.disown(self.pid)
         for timer in self._timers:
             timer.cancel()
+        if self._input is not None:
+            self._input.close()  # as it may have done already: what it was given first was all
+            self._spawned.stdin = -1
         for fd in (self._spawned.stdin, self._spawned.stdout, self._spawned.stderr, self._watch):
             if fd >= 0:
                 self._pump.unwatch(fd)

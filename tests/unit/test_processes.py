@@ -56,8 +56,14 @@ def test_what_is_large_or_secret_is_not_kept(processes: Processes) -> None:
     assert (plan.argv, plan.input, plan.variables, plan.grace_seconds) == ((b"sleep",), b"", {}, 1.5)
 
 
-@pytest.mark.parametrize("number", [1, 2, 3], ids=["output", "standard error", "end"])
-def test_process_that_cannot_be_watched(processes: Processes, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "given"),
+    [(1, b""), (2, b""), (3, b""), (3, b"x"), (4, b"x")],
+    ids=["output", "standard error", "end", "input", "end, when input was given"],
+)
+def test_process_that_cannot_be_watched(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch, number: int, given: bytes
+) -> None:
     """Its start fails, and nothing is left of it; the others go on."""
     watch = processes.pump.watch
     watched: list[int] = []
@@ -72,7 +78,7 @@ def test_process_that_cannot_be_watched(processes: Processes, monkeypatch: pytes
     monkeypatch.setattr(processes.pump, "watch", refuse)
     before = set(Path("/proc/self/fd").iterdir())
     with pytest.raises(LimitError) as caught:
-        run(processes, "p", b"sleep", b"1000")
+        run(processes, "p", b"sleep", b"1000", input=given)
     assert caught.value.reason == "descriptors"
     assert ids(processes) == ["first"]
     assert set(Path("/proc/self/fd").iterdir()) == before
