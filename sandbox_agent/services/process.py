@@ -112,6 +112,10 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
         except ProcessError:
             return process_pb2.ReleaseProcessResponse()
         await _over(process)
+        # Calls of the pump come in their order, so it is forgotten when this one has come: its id may be used again.
+        forgotten = Wakeup()
+        self._processes.pump.call(forgotten)
+        await forgotten.wait()
         return process_pb2.ReleaseProcessResponse()
 
     async def FindProgram(  # noqa: N802, D102

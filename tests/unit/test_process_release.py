@@ -1,17 +1,26 @@
-"""Releasing a process that is just being started: what a client does that has cancelled its start."""
+"""Releasing a process: also one that is just being started, as a client does that has cancelled its start."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from sandbox_agent.core.process_plan import Plan
 from sandbox_agent.services.process import ProcessService
 from sandbox_api.errors import ProcessError
 from sandbox_api.v1 import process_pb2 as pb
+from support.process_sandbox import processes_in
+from support.wait import MAX_SECONDS, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sandbox_agent.core.processes import Processes
 
 pytestmark = pytest.mark.anyio
 
@@ -22,6 +31,7 @@ class Starting:
     def __init__(self) -> None:
         self.start: Future[Any] = Future()
         self.released: list[str] = []
+        self.pump = SimpleNamespace(call=lambda call: call())
 
     def starting(self, process_id: str) -> Future[Any] | None:
         """Return the start of the only one."""
@@ -38,7 +48,7 @@ class Starting:
         self.released.append(process_id)
 
 
-async def released(processes: Starting, process_id: str) -> asyncio.Task[pb.ReleaseProcessResponse]:
+async def released(processes: Starting | Processes, process_id: str) -> asyncio.Task[pb.ReleaseProcessResponse]:
     """Begin a release and give it every chance to end."""
     with ThreadPoolExecutor(1) as executor:
         service = ProcessService(cast("Any", processes), executor, "instance")
@@ -74,3 +84,24 @@ async def test_an_unknown_process_is_no_error() -> None:
     processes = Starting()
     await asyncio.wait_for(await released(processes, "other"), 30)
     assert processes.released == []
+
+
+def test_the_answer_comes_when_it_is_forgotten(tmp_path: Path) -> None:
+    """Not before: who had the answer may start another one by that id."""
+    may_go_on = threading.Event()
+
+    async def release(processes: Processes) -> None:
+        task = await released(processes, "one")
+        assert not task.done()
+        may_go_on.set()
+        await task
+        assert processes.known() == []
+
+    with processes_in(tmp_path) as processes:
+        process = processes.start("one", Plan(argv=(b"true",)), b"").result(MAX_SECONDS)
+        wait_until(lambda: process.exit is not None, "its end")
+        processes.pump.call(may_go_on.wait)
+        try:
+            asyncio.run(release(processes))
+        finally:
+            may_go_on.set()
