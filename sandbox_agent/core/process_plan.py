@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,6 @@ MAX_SECONDS = 10.0 * 365 * 86_400
 MARK = b"OUTPOST_PROCESS"
 """Variable by which the processes of a daemon are known again, whatever group or session they have gone to."""
 
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _SECRETS = (b"OUTPOST_TOKEN", b"LISTEN_", b"NOTIFY_SOCKET")
 """Beginnings of variables that are between the daemon and who started it."""
 _OWN = (b"GRPC_VERBOSITY", b"OUTPOST_PROCESS")
@@ -96,19 +94,6 @@ class Plan:
         if self.terminal is not None:
             self.terminal.check()
         return self
-
-
-def check_id(process_id: str) -> str:
-    """Return the id of a process.
-
-    Raises:
-        ConfigurationError: `invalid_id`.
-    """
-    if not _ID.fullmatch(process_id):
-        raise ConfigurationError(
-            "invalid_id", "the id of a process has 1 to 64 letters, digits, '_' and '-'", facts={"id": process_id[:64]}
-        )
-    return process_id
 
 
 def check_variables(variables: Mapping[bytes, bytes]) -> None:

@@ -7,10 +7,11 @@ import hashlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sandbox_agent.core.process_plan import KEEP_BYTES, Plan, Size, check_id, check_seconds, check_variables
+from sandbox_agent.core.process_plan import KEEP_BYTES, Plan, Size, check_seconds, check_variables
 from sandbox_agent.services.message import timestamp
 from sandbox_agent.services.process_stream import AttachCall, Wakeup, pack_exit
 from sandbox_api.errors import ConfigurationError, ProcessError, printable
+from sandbox_api.names import check_process_id
 from sandbox_api.v1 import process_pb2, process_pb2_grpc
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
         plan = _plan_of(request).check()
         # What was asked for is remembered as a digest: it may hold secrets.
         fingerprint = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
-        process = await _outcome(self._processes.start(check_id(request.id), plan, fingerprint))
+        process = await _outcome(self._processes.start(check_process_id(request.id), plan, fingerprint))
         return process_pb2.StartProcessResponse(pid=process.pid, started=timestamp(process.started_ns))
 
     async def Attach(self, request_iterator: object, context: Context) -> None:  # noqa: N802, D102, ARG002
