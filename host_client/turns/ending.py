@@ -91,8 +91,9 @@ class Failures:
         try:
             yield
         except BaseException as error:  # noqa: BLE001  raised by `raise_all`
-            if isinstance(error, Exception):
-                self._all.append(error)
+            failure = error if isinstance(error, Exception) else error.__cause__  # as `completed` raises a cancel
+            if isinstance(failure, Exception):
+                self._all.append(failure)
             self._error = joined(self._error, error)
 
     def raise_all(self) -> None:

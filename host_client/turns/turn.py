@@ -85,14 +85,17 @@ class Turn:
         """Run the turn for as long as the context lasts; leaving it early ends the turn and captures it."""
         self._execution = execution
         error: BaseException | None = None
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(self._run(execution))
-            try:
-                yield self
-            except BaseException as raised:  # noqa: BLE001  raised below, when the turn is over
-                error = raised
-            if not task.done():
-                task.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(self._run(execution))
+                try:
+                    yield self
+                except BaseException as raised:  # noqa: BLE001  raised below, when the turn is over
+                    error = raised
+                if not task.done():
+                    task.cancel()
+        except asyncio.CancelledError as cancel:  # while the turn was wound up; of two cancels the first goes on
+            error = error if isinstance(error, asyncio.CancelledError) else joined(error, cancel)
         self._end()
         if not self._is_told:
             # Nobody has learned yet of what went wrong; that it was left is what was wanted.

@@ -20,7 +20,7 @@ async def completed(work: Coroutine[Any, Any, T], *, is_cancelled: bool = False)
     """Wait for some work that a cancel must not stop at once.
 
     A cancel gives it `CANCELLED_SECONDS` more, then it is cancelled itself; when it has ended, the cancel goes on. A
-    failure of the work is then noted at it.
+    failure of the work is then noted at it, and its cause.
 
     Args:
         work: What must be done.
@@ -47,7 +47,7 @@ async def completed(work: Coroutine[Any, Any, T], *, is_cancelled: bool = False)
             raise DeadlineError("deadline", f"a cancelled turn was not wound up within {CANCELLED_SECONDS:.0f} s")
         return task.result()
     if not task.cancelled() and (failure := task.exception()) is not None:
-        raise joined(cancel, failure)
+        raise joined(cancel, failure) from failure
     raise cancel
 
 

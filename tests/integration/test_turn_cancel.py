@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from host_client.agents.event import TextEvent
+from host_client.errors import SessionError
 from host_client.stores.transcript import TranscriptConversations
 from host_client.turns import winding
 from support.scripted_agent import ForkingAdapter, script
@@ -163,6 +164,32 @@ async def test_while_the_sandbox_goes_back(scene: Scene) -> None:
     runner._provider = Provider()
     await cancelled_at(gate, runner.run(script(["say", "one"])), goes_on=True)
     assert scene.provider.released == scene.provider.acquired
+
+
+async def test_while_a_turn_that_was_left_is_captured(scene: Scene) -> None:
+    """The cancel says what the turn was left for, and what failed meanwhile."""
+    gate = Gate()
+
+    class Store(GatedStore):
+        async def capture(self, conversation_id: str, context: ConversationContext) -> ConversationRecord:
+            await super().capture(conversation_id, context)
+            raise SessionError("changed", "it changed all the time")
+
+    caught: list[BaseException] = []
+
+    async def leave() -> None:
+        try:
+            async with scene.runner(features={"storage": Store(capture=gate)}).turn(script(["say", "half"])) as turn:
+                await anext(turn)
+                raise ValueError("it was left")
+        except asyncio.CancelledError as error:
+            caught.append(error)
+            raise
+
+    await cancelled_at(gate, leave(), goes_on=True)
+    notes = str(caught[0].__notes__)
+    assert "it was left" in notes
+    assert "it changed all the time" in notes
 
 
 async def test_a_capture_that_does_not_end_is_given_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
