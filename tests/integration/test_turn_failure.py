@@ -202,9 +202,18 @@ async def test_a_cancelled_turn_is_captured(scene: Scene) -> None:
 
 async def test_a_time_limit_of_the_caller_is_a_cancel(scene: Scene) -> None:
     """`asyncio.timeout` around a turn works, and the conversation is kept."""
+
+    async def run() -> None:
+        async with asyncio.timeout(None) as limit:
+
+            def observe(event: object) -> None:
+                if isinstance(event, TextEvent):
+                    limit.reschedule(0)
+
+            await scene.runner(on_event=observe).run(script(["say", "half"], ["hang"]))
+
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(2):
-            await scene.runner().run(script(["say", "half"], ["hang"]))
+        await run()
     (kept,) = (scene.home / ".mycli/sessions").iterdir()
     assert '"half"' in kept.read_text()
 
