@@ -33,7 +33,8 @@ class Unannounced:
 
     async def look(self, command: Command) -> None:
         """Note what is there before the command runs, unless it gives the conversation the id that it was offered."""
-        self._is_chosen = self._chosen_id in command.arguments or self._chosen_id in command.variables.values()
+        # In a word of its own, or in one such as `--session-id=…`.
+        self._is_chosen = any(self._chosen_id in word for word in (*command.arguments, *command.variables.values()))
         if not self._is_chosen and self._storage is not None:
             try:
                 self._before = await self._listed()
