@@ -11,6 +11,7 @@ The one rule: what ran is captured, and nothing runs on a conversation that is n
 from __future__ import annotations
 
 import uuid
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from host_client.agents.adapter import AgentAdapter, Continuation, TurnInput
@@ -172,12 +173,13 @@ class Stay:
 
     async def _read(self, process: Process) -> None:
         lines = Lines()
-        async for output in process.output():
-            if output.stream == "stderr":
-                self._failures.stderr.add(output.data)
-                continue
-            for line in lines.feed(output.data):
-                await self._line(line)
+        async with aclosing(process.output()) as outputs:
+            async for output in outputs:
+                if output.stream == "stderr":
+                    self._failures.stderr.add(output.data)
+                    continue
+                for line in lines.feed(output.data):
+                    await self._line(line)
         for line in lines.end():
             await self._line(line)
 
