@@ -224,7 +224,8 @@ class Stay:
         try:
             self.record = await features.storage.capture(conversation_id, context)
         except SessionError as error:
-            is_new = self._plan.continuation is None or self._plan.continuation.fork
+            # Also one that an agent began which was told to resume another.
+            is_new = self._plan.continuation is None or conversation_id != self._plan.continuation.id
             if not has_failed or error.reason not in (_NOT_WHOLE if is_new else _NOT_THERE):
                 raise
             known.forget(conversation_id)

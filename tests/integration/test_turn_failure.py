@@ -365,6 +365,16 @@ async def test_a_conversation_that_is_gone_is_brought_back(scene: Scene, shared_
     assert (await first.resume(script(["recall"]))).text == "one"
 
 
+async def test_another_conversation_that_is_not_there_is_not_told(scene: Scene) -> None:
+    """An agent that began anew, and was ended before it kept anything, left nothing that could be resumed."""
+    runner = scene.runner()
+    first = await runner.run(script(["say", "one"]))
+    with pytest.raises(ProcessError) as caught:
+        await first.resume(script(["tell", {"session": "another"}], ["hang"], quiet=True))
+    assert caught.value.reason == "reported_failure"
+    assert "conversation" not in caught.value.facts
+
+
 async def test_of_several_new_conversations_none_is_taken(scene: Scene, shared_daemon: RunningDaemon) -> None:
     """What may be somebody else's is not told as the turn's."""
     other = shared_daemon.home / ".mycli/sessions/other.jsonl"
