@@ -117,7 +117,10 @@ class AgentFeatures:
     forkable: bool | None = None
 
     def transcript_usage(self, text: str) -> Usage | None:  # noqa: ARG002  what an agent without one has
-        """Return the last turn's tokens by the captured transcript, in place of those of events; None keeps these."""
+        """Return the last turn's tokens by the captured transcript, in place of those of events; None keeps these.
+
+        Called in a thread, since it may take its time: a transcript can be long.
+        """
         return None
 
 

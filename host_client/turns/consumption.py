@@ -77,13 +77,18 @@ async def transcript_usage(
     reads = type(adapter).transcript_usage is not AgentFeatures.transcript_usage
     if record is None or not reads or adapter.usage == "unavailable":
         return told
-    try:
-        usage = adapter.transcript_usage(await in_thread(_end_of, record.path))
-    except Exception:  # noqa: BLE001  as above; and the file is that of any store
-        return told
+    usage = await in_thread(_read, adapter, record.path)
     if usage is None or not is_sound(usage):
         return told
     return usage if adapter.usage is None else checked(usage)
+
+
+def _read(adapter: AgentAdapter, host_path: Path) -> Usage | None:
+    """Have the adapter read a transcript; None: it does not say. Blocks, and not for the file alone: it may be long."""
+    try:
+        return adapter.transcript_usage(_end_of(host_path))
+    except Exception:  # noqa: BLE001  as above; and the file is that of any store
+        return None
 
 
 def _end_of(host_path: Path) -> str:

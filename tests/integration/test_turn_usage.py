@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -132,12 +133,13 @@ async def test_a_transcript_replaces_what_events_told(
     assert (await runner.run(script(*TWO_STEPS, *steps))).usage == expected
 
 
-async def test_a_transcript_that_cannot_be_read_changes_nothing(scene: Scene) -> None:
-    """An adapter that fails at it leaves what events told."""
+@pytest.mark.parametrize("error", [ValueError, StopIteration])
+async def test_a_transcript_that_cannot_be_read_changes_nothing(scene: Scene, error: type[Exception]) -> None:
+    """An adapter that fails at it, in whatever way, leaves what events told."""
 
     class Adapter(ScriptedAdapter):
         def transcript_usage(self, text: str) -> Usage | None:
-            raise ValueError(text)
+            raise error(text)
 
     result = await scene.runner(Adapter, features={"usage": "events"}).run(script(*TWO_STEPS))
     assert result.usage == Usage(input_tokens=20, output_tokens=2)
@@ -146,13 +148,15 @@ async def test_a_transcript_that_cannot_be_read_changes_nothing(scene: Scene) ->
 async def test_of_a_large_transcript_the_last_whole_lines_are_read(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Memory is bounded; a line that the limit cuts is left out."""
+    """Memory is bounded; a line that the limit cuts is left out. The event loop does not wait for the adapter."""
     monkeypatch.setattr(consumption, "MAX_TRANSCRIPT_BYTES", 4096)
     monkeypatch.setattr(consumption, "_PIECE_BYTES", 1000)
     texts: list[str] = []
+    loop_thread = threading.current_thread()
 
     class Adapter(ReadingAdapter):
         def transcript_usage(self, text: str) -> Usage | None:
+            assert threading.current_thread() is not loop_thread
             texts.append(text)
             return super().transcript_usage(text)
 
