@@ -63,7 +63,7 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
         request: process_pb2.SignalProcessRequest,
         context: Context,  # noqa: ARG002
     ) -> process_pb2.SignalProcessResponse:
-        process = self._processes.get(request.id)
+        process = self._processes.get(check_process_id(request.id))
         if not 0 < request.signal <= _MAX_SIGNAL:
             raise ConfigurationError("invalid_argument", f"there is no signal {request.signal}")
         seconds = check_seconds("then_kill_seconds", request.then_kill_seconds)
@@ -77,7 +77,7 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
         request: process_pb2.WaitProcessRequest,
         context: Context,  # noqa: ARG002
     ) -> process_pb2.WaitProcessResponse:
-        process = self._processes.get(request.id)
+        process = self._processes.get(check_process_id(request.id))
         seconds = min(check_seconds("max_seconds", request.max_seconds), MAX_WAIT_SECONDS)
         if process.exit is None and seconds:
             try:
@@ -102,7 +102,7 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
         context: Context,  # noqa: ARG002
     ) -> process_pb2.ReleaseProcessResponse:
         # Also one that is just being started: a client that cancelled its start asks for that.
-        start = self._processes.starting(request.id)
+        start = self._processes.starting(check_process_id(request.id))
         if start is not None:
             started = asyncio.wrap_future(start)
             await asyncio.wait([started])

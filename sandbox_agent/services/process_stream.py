@@ -12,6 +12,7 @@ import grpc
 from sandbox_agent.core.process_plan import MAX_INPUT_BYTES, Size
 from sandbox_agent.services.worker import Worker
 from sandbox_api.errors import SessionError
+from sandbox_api.names import check_process_id
 from sandbox_api.v1 import process_pb2
 from sandbox_api.wire import chunk_message
 
@@ -94,11 +95,11 @@ class AttachCall:
 
         Raises:
             ProcessError: `unknown`, `output_lost`.
-            ConfigurationError: `invalid_argument`.
+            ConfigurationError: `invalid_id`, `invalid_argument`.
             SessionError: `protocol`.
         """
         begin = await self._begin()
-        process = self._processes.get(begin.id)
+        process = self._processes.get(check_process_id(begin.id))
         reader = process.audience.read_from((begin.stdout_offset, begin.stderr_offset), self._wakeup)
         # Closed after the worker, in which it may still be reading.
         with closing(reader):

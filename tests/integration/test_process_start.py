@@ -19,7 +19,7 @@ from support.status import fails
 from support.wait import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from support.daemon import RunningDaemon
 
@@ -167,11 +167,21 @@ def test_malformed_request(scene: Scene, fields: dict[str, object]) -> None:
     assert scene.state("bad") is None
 
 
-@pytest.mark.parametrize("process_id", ["", "a b", "a/b", "ä", "x" * 65])
+@pytest.mark.parametrize(
+    "process_id", ["", "a b", "a/b", "ä", "x" * 65, "x" * 100_000], ids=["none", "space", "slash", "ä", "long", "huge"]
+)
 def test_malformed_id(scene: Scene, process_id: str) -> None:
-    """An id is what its rule says."""
-    with fails("configuration", "invalid_id"):
-        scene.stub.Start(pb.StartProcessRequest(id=process_id, argv=[b"true"]), timeout=SECONDS)
+    """An id is what its rule says, and no other is looked for or told again, in whatever call."""
+    calls: list[Callable[[], object]] = [
+        lambda: scene.stub.Start(pb.StartProcessRequest(id=process_id, argv=[b"true"]), timeout=SECONDS),
+        lambda: scene.read(process_id),
+        lambda: scene.signal(process_id, signal.SIGTERM),
+        lambda: scene.wait(process_id),
+        lambda: scene.release(process_id),
+    ]
+    for call in calls:
+        with fails("configuration", "invalid_id"):
+            call()
 
 
 def test_start_is_idempotent(scene: Scene, daemon: RunningDaemon) -> None:
