@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 # Machines are shared and noisy: examples are bounded in number, not in time.
 settings.register_profile("noisy", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("noisy")
+
+# Where tests run in the background or under `nohup` these are ignored, and would be in all that a test starts.
+for _number, _default in (
+    (signal.SIGHUP, signal.SIG_DFL),
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, _default)
 
 _OURS = tuple(str(Path(package.__file__ or "").parent) + os.sep for package in (host_client, sandbox_agent))
 _BLOCKING = frozenset({"open", "os.listdir", "os.scandir", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link"})

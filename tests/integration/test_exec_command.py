@@ -174,6 +174,17 @@ def test_a_signal_is_passed_on(daemon: RunningDaemon, number: signal.Signals) ->
     assert process.returncode == 5
 
 
+def test_a_signal_that_we_are_to_ignore_is_not_passed_on(daemon: RunningDaemon) -> None:
+    """Under `nohup` the command goes on, too."""
+    ours = shlex.join(words(daemon, "sh", "-c", "echo ready; read word; echo $word"))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(["sh", "-c", f"trap '' HUP; exec {ours}"], **pipes) as process:
+        assert line(process) == b"ready\n"
+        process.send_signal(signal.SIGHUP)
+        assert process.communicate(b"on\n", END_SECONDS)[0] == b"on\n"
+    assert process.returncode == 0
+
+
 def test_an_interrupt_ends_as_in_a_shell(daemon: RunningDaemon) -> None:
     """A command that takes no care of it ends by it: 130."""
     with executing(daemon, "sh", "-c", "echo ready; exec sleep 1000") as process:
