@@ -11,7 +11,7 @@ The one rule: what ran is captured, and nothing runs on a conversation that is n
 from __future__ import annotations
 
 import uuid
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING
 
 from host_client.agents.adapter import AgentAdapter, Continuation, TurnInput
@@ -160,7 +160,13 @@ class Stay:
             patience_seconds=options.patience_seconds,
             max_output_bytes=options.max_output_bytes,
         )
-        async with running as process:
+        async with AsyncExitStack() as stack:
+            try:
+                process = await stack.enter_async_context(running)
+            except OutpostError as error:
+                # Without an answer nobody knows whether it was started: what it may have said is looked for.
+                self._has_run = self._has_run or error.code in ("unavailable", "timeout") or error.reason == "unknown"
+                raise
             self._has_run = True
             async with task_group() as group:
                 if is_large:

@@ -277,8 +277,11 @@ class Processes:
             process.begin()
         except Exception as error:
             self._forget_start(process.id)
-            process.give_up()
-            entry.start.set_exception(LimitError("descriptors", "no more descriptors can be waited for"))
+            try:
+                process.give_up()
+            finally:
+                # Somebody waits for it.
+                entry.start.set_exception(LimitError("descriptors", "no more descriptors can be waited for"))
             if not isinstance(error, OSError):
                 raise
         else:

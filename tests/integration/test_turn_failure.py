@@ -19,6 +19,7 @@ from host_client.errors import (
     SessionError,
     UnavailableError,
 )
+from host_client.sandbox.process_run import Run
 from host_client.session.redaction import LiteralRule, Redaction
 from host_client.stores.transcript import TranscriptConversations
 from support.scripted_agent import ChoosingAdapter, ScriptedAdapter, script
@@ -27,6 +28,7 @@ from support.turn_scene import Scene, wait_until_gone
 
 if TYPE_CHECKING:
     from host_client.agents.adapter import TurnInput
+    from host_client.sandbox.process import Process
     from host_client.sandbox.sandbox import Sandbox
     from host_client.stores.context import ConversationContext
     from host_client.stores.contract import ConversationRecord
@@ -389,3 +391,17 @@ async def test_an_id_that_cannot_be_is_told_and_not_used(scene: Scene) -> None:
     result = await scene.runner().run(script(["tell", {"session": "../../x"}], quiet=True))
     assert (result.conversation_id, result.record) == (None, None)
     assert [notice.reason for notice in result.notices] == ["unusable_id"]
+
+
+async def test_a_start_without_an_answer_is_captured(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent may have run all the same: what it said is kept and told."""
+    enter = Run.__aenter__
+
+    async def answer_is_lost(run: Run) -> Process:
+        await (await enter(run)).wait()
+        raise UnavailableError("unreachable", "no answer came")
+
+    monkeypatch.setattr(Run, "__aenter__", answer_is_lost)
+    lost = await failure(scene, ["say", "it ran"])
+    assert isinstance(lost, UnavailableError)
+    assert '"it ran"' in scene.said(lost.facts["conversation"])
