@@ -10,6 +10,7 @@ import inspect
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from host_client.errors import UnavailableError
 from host_client.turns.winding import joined
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Turn:
         """Return what the turn came to, once it is over. Events that were not iterated are passed over.
 
         Raises:
-            OutpostError: as `TurnRunner.run`.
+            OutpostError: as `TurnRunner.run`; `unavailable`/`cancelled`: the context was left before the turn was over.
         """
         while await self._next() is not None:
             pass
@@ -128,6 +129,9 @@ class Turn:
 
     def _told_result(self) -> TurnResult:
         self._is_told = True
+        if isinstance(self._outcome, asyncio.CancelledError):
+            # Who asks was not cancelled: a cancel from nowhere would end their task without a word.
+            raise UnavailableError("cancelled", "the turn was left before it was over") from self._outcome
         if isinstance(self._outcome, BaseException):
             raise self._outcome
         return self._outcome

@@ -178,6 +178,9 @@ async def test_leaving_a_turn_ends_and_captures_it(scene: Scene) -> None:
             if isinstance(event, TextEvent):
                 break
     assert turn.record is not None
+    with pytest.raises(UnavailableError) as left:  # not a cancel, which nobody asked for
+        await turn.result()
+    assert left.value.reason == "cancelled"
     assert '"half"' in scene.said(str(turn.conversation_id))
     assert scene.provider.released == scene.provider.acquired
     assert (await runner.resume(str(turn.conversation_id), script(["recall"]))).text == "half"
