@@ -1,4 +1,4 @@
-"""One call of `Attach` between a client that misbehaves and its process."""
+"""One call of `Attach` between a client that misbehaves, or says nothing, and its process."""
 
 from __future__ import annotations
 
@@ -58,3 +58,44 @@ def test_failure_does_not_break_into_a_write(tmp_path: Path) -> None:
             return context.written
 
         assert len(asyncio.run(attach())) == 1
+
+
+class QuietContext:
+    """A stream whose client sends its beginning and waits."""
+
+    def __init__(self, process_id: str) -> None:
+        self.parts: list[str | None] = []
+        self.has_beats = asyncio.Event()
+        self._messages = [pb.AttachRequest(begin=pb.AttachBegin(id=process_id))]
+
+    async def read(self) -> pb.AttachRequest:
+        """Return the beginning, then nothing any more."""
+        if not self._messages:
+            await asyncio.Event().wait()
+        return self._messages.pop()
+
+    async def write(self, message: pb.AttachResponse | bytes) -> None:
+        """Note what kind of part it is."""
+        data = message if isinstance(message, bytes) else message.SerializeToString()
+        self.parts.append(pb.AttachResponse.FromString(data).WhichOneof("part"))
+        if self.parts[-2:] == ["beat", "beat"]:
+            self.has_beats.set()
+
+
+def test_silence_is_full_of_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client tells a process that prints nothing from a daemon that is gone: every so often it hears something."""
+    monkeypatch.setattr("sandbox_agent.services.process_stream.BEAT_SECONDS", 0.01)
+    with processes_in(tmp_path) as processes, ThreadPoolExecutor(1) as executor:
+        processes.start("p", Plan(argv=(b"sleep", b"1000")), b"").result(MAX_SECONDS)
+
+        async def attach() -> list[str | None]:
+            context = QuietContext("p")
+            call = asyncio.ensure_future(AttachCall(context, processes).run(executor))  # type: ignore[arg-type]
+            await asyncio.wait_for(context.has_beats.wait(), MAX_SECONDS)
+            call.cancel()
+            await asyncio.wait([call])
+            return context.parts
+
+        first, *others = asyncio.run(attach())
+    assert first == "input_taken"
+    assert set(others) == {"beat"}
