@@ -51,9 +51,7 @@ class ClaudeAgent(Preset):
 
     def request(self, turn: TurnInput) -> Command:
         """Resume and fork by the CLI's own options; new conversations and forks get the id of the caller's choice."""
-        arguments = [*_BATCH]
-        if self._options.model:
-            arguments += ["--model", self._options.model]
+        arguments = [*_BATCH, *self._options.model_words]
         if turn.continuation:
             arguments += ["--resume", turn.continuation.id]
         is_new = turn.continuation is None or turn.continuation.fork

@@ -62,10 +62,7 @@ class CodexAgent(Preset):
 
     def request(self, turn: TurnInput) -> Command:
         """Resume and fork by their own commands; the CLI chooses the id of a new thread and of a fork."""
-        arguments = [*_BATCH]
-        if self._options.model:
-            arguments += ["--model", self._options.model]
-        arguments += self._options.arguments
+        arguments = [*_BATCH, *self._options.model_words, *self._options.arguments]
         self._is_new = turn.continuation is None
         if turn.continuation:
             arguments += ["fork" if turn.continuation.fork else "resume", turn.continuation.id]

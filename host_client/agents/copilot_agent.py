@@ -80,9 +80,7 @@ class CopilotAgent(Preset):
 
         `-C` keeps a resumed session from going to the directory that it was begun in.
         """
-        arguments = ["-C", str(turn.workspace), *_BATCH]
-        if self._options.model:
-            arguments += ["--model", self._options.model]
+        arguments = ["-C", str(turn.workspace), *_BATCH, *self._options.model_words]
         if turn.continuation:
             self._id = turn.continuation.id
             arguments.append(f"--resume={self._id}")

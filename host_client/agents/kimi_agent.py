@@ -63,9 +63,7 @@ class KimiAgent(Preset):
                 hint="put the text into a file of the workspace and tell the agent to read it",
                 facts={"max_bytes": str(MAX_TEXT_BYTES)},
             )
-        arguments = [*_BATCH]
-        if self._options.model:
-            arguments += ["--model", self._options.model]
+        arguments = [*_BATCH, *self._options.model_words]
         if turn.continuation:
             self._id = turn.continuation.id
             arguments += ["--session", self._id]

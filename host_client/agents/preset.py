@@ -32,6 +32,11 @@ class PresetOptions:
     arguments: Sequence[str] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def model_words(self) -> Sequence[str]:
+        """The words that tell a CLI its model: all of the built-in ones take the same."""
+        return ["--model", self.model] if self.model else []
+
 
 class Preset(AgentAdapter):
     """A built-in agent: its options, and what it has said and called so far in the turn."""

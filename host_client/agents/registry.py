@@ -60,13 +60,7 @@ def builtin_agent(
     Raises:
         ConfigurationError: `unknown_agent`; `format_mismatch`: the store is of another format; `invalid_argument`.
     """
-    if name not in _NAMES:
-        raise ConfigurationError(
-            "unknown_agent",
-            f"'{printable(name)[:140]}' is no built-in agent",
-            hint=f"built in are {', '.join(_NAMES)}",
-            facts={"known": ",".join(_NAMES)},
-        )
+    _check_name(name, "unknown_agent", "agent")
     if isinstance(arguments, str):
         raise ConfigurationError("invalid_argument", "arguments are a sequence of words", hint="give a list")
     its_format = getattr(conversations, "format", None)
@@ -129,11 +123,15 @@ async def validate_file(host_path: Path, *, limits: Limits | None = None) -> Con
 
 def _module(name: str) -> ModuleType:
     # Imported by name and only when asked for: a command about one CLI does not pay for the hooks of all.
+    _check_name(name, "unknown_format", "format")
+    return import_module(f"host_client.agents.{name}")
+
+
+def _check_name(name: str, reason: str, what: str) -> None:
     if name not in _NAMES:
         raise ConfigurationError(
-            "unknown_format",
-            f"'{printable(name)[:140]}' is no built-in format",
+            reason,
+            f"'{printable(name)[:140]}' is no built-in {what}",
             hint=f"built in are {', '.join(_NAMES)}",
             facts={"known": ",".join(_NAMES)},
         )
-    return import_module(f"host_client.agents.{name}")

@@ -39,6 +39,16 @@ _MAX_SAID_CHARS = 1 << 16
 """The end of what was said that a final answer is compared with."""
 
 
+def _outputs_are_one_place() -> bool:
+    """Tell whether both outputs are shown together: on a terminal, or in one pipe or file, as with `2>&1`."""
+    if sys.stdout.isatty():
+        return True
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False  # one of them is closed, or none of the system's
+
+
 @dataclass
 class TurnOutput:
     """Shows one turn. The methods block while nobody reads what they print.
@@ -48,7 +58,7 @@ class TurnOutput:
     """
 
     output: Output
-    _is_one_place: bool = field(default_factory=lambda: _is_one_place(), init=False)  # noqa: PLW0108  as it is then
+    _is_one_place: bool = field(default_factory=_outputs_are_one_place, init=False)
     _errors: Console = field(default_factory=lambda: Console(stderr=True, highlight=False, soft_wrap=True), init=False)
     _said: str = field(default="", init=False)
     _is_within_line: bool = field(default=False, init=False)
@@ -114,16 +124,6 @@ class TurnOutput:
         if self._is_within_line:
             _print("\n", is_error=False)
             self._is_within_line = False
-
-
-def _is_one_place() -> bool:
-    """Tell whether both outputs are shown together: on a terminal, or in one pipe or file, as with `2>&1`."""
-    if sys.stdout.isatty():
-        return True
-    try:
-        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
-    except (OSError, ValueError):
-        return False  # one of them is closed, or none of the system's
 
 
 def shown_text(text: str) -> str:

@@ -29,13 +29,7 @@ def check_conversation_id(conversation_id: str) -> str:
     Raises:
         ConfigurationError: `invalid_id`.
     """
-    if not CONVERSATION_ID.fullmatch(conversation_id):
-        raise ConfigurationError(
-            "invalid_id",
-            f"'{printable(conversation_id[:140])}' is not a conversation id",
-            hint="an id has 1 to 128 letters, digits, '_' or '-'",
-        )
-    return conversation_id
+    return _checked_id(conversation_id, CONVERSATION_ID, "conversation", 128)
 
 
 def check_process_id(process_id: str) -> str:
@@ -44,13 +38,7 @@ def check_process_id(process_id: str) -> str:
     Raises:
         ConfigurationError: `invalid_id`.
     """
-    if not PROCESS_ID.fullmatch(process_id):
-        raise ConfigurationError(
-            "invalid_id",
-            f"'{printable(process_id[:140])}' is not a process id",
-            hint="an id has 1 to 64 letters, digits, '_' or '-'",
-        )
-    return process_id
+    return _checked_id(process_id, PROCESS_ID, "process", 64)
 
 
 def check_format(name: str) -> str:
@@ -122,3 +110,13 @@ def order_problem(paths: Iterable[bytes]) -> tuple[bytes, str] | None:
         files.add(path)
         previous = path
     return None
+
+
+def _checked_id(identifier: str, pattern: re.Pattern[str], what: str, max_chars: int) -> str:
+    if not pattern.fullmatch(identifier):
+        raise ConfigurationError(
+            "invalid_id",
+            f"'{printable(identifier[:140])}' is not a {what} id",
+            hint=f"an id has 1 to {max_chars} letters, digits, '_' or '-'",
+        )
+    return identifier

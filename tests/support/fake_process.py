@@ -13,6 +13,7 @@ from sandbox_api.wire import pack_status
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from host_client.sandbox.process import Process
     from sandbox_api.errors import OutpostError
     from support.fake_daemon import Exchange, Script
 
@@ -141,3 +142,8 @@ class Typed:
         self.content += new[:room]
         if len(new) > room:
             self.is_full.set()
+
+
+async def collected(process: Process) -> bytes:
+    """Return all standard output."""
+    return b"".join([item.data async for item in process.output()])

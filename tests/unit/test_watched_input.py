@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import grpc
 import pytest
@@ -14,6 +13,7 @@ from sandbox_api.v1 import process_pb2
 from support.fake_daemon import Exchange, fake_daemon
 from support.fake_process import (
     Typed,
+    collected,
     ended,
     saying,
     served,
@@ -22,15 +22,7 @@ from support.fake_process import (
     told_end,
 )
 
-if TYPE_CHECKING:
-    from host_client.sandbox.process import Process
-
 pytestmark = pytest.mark.anyio
-
-
-async def collected(process: Process) -> bytes:
-    """Return all standard output."""
-    return b"".join([item.data async for item in process.output()])
 
 
 async def test_input_is_taken_whole_and_once() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING
 
 import grpc
 import pytest
@@ -15,6 +14,7 @@ from host_client.sandbox.sandbox import connect
 from sandbox_api.v1 import process_pb2
 from support.fake_daemon import Exchange, fake_daemon, info
 from support.fake_process import (
+    collected,
     ended,
     failing,
     in_turn,
@@ -26,15 +26,7 @@ from support.fake_process import (
     told_end,
 )
 
-if TYPE_CHECKING:
-    from host_client.sandbox.process import Process
-
 pytestmark = pytest.mark.anyio
-
-
-async def collected(process: Process) -> bytes:
-    """Return all standard output."""
-    return b"".join([item.data async for item in process.output()])
 
 
 async def test_output_comes_in_its_order_and_ends_with_the_process() -> None:
