@@ -20,7 +20,7 @@ from host_client.agents.event import (
 from host_client.agents.output_line import parsed
 from host_client.agents.preset import Preset
 from host_client.agents.usage import Usage
-from host_client.agents.usage_record import total
+from host_client.agents.usage_record import printing, total
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 _BATCH = ("--output-format", "json", "--allow-all", "--no-ask-user", "--no-auto-update")
 """JSON lines, no question, for what a tool may do is the sandbox's business; and a pinned version stays what it is."""
 
-_RECORDS = (
-    """exec sed -n '/"session.usage_record"/p' "${COPILOT_HOME:-$HOME/.copilot}/session-state/$1/events.jsonl\""""
-)
+_RECORDS = printing("session.usage_record", '"${COPILOT_HOME:-$HOME/.copilot}/session-state/$1/events.jsonl"')
 """Where the CLI keeps its sessions is known to the environment it runs in, so a shell reads that."""
 
 _FAMILIES = frozenset(

@@ -14,7 +14,7 @@ from host_client.agents.event import ConversationEvent, FinishedEvent, NoticeEve
 from host_client.agents.output_line import parsed
 from host_client.agents.preset import Preset
 from host_client.agents.usage import Usage
-from host_client.agents.usage_record import total
+from host_client.agents.usage_record import printing, total
 from host_client.errors import ConfigurationError, ProcessError
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ MAX_TEXT_BYTES = (128 << 10) - 1
 _BATCH = ("--output-format", "stream-json")
 """JSON lines. With a prompt as its argument the CLI asks nothing and allows all tools."""
 
-_RECORDS = (
-    """exec sed -n '/"usage.record"/p' "${KIMI_CODE_HOME:-$HOME/.kimi-code}"/sessions/*/"$1"/agents/*/wire.jsonl"""
-)
+_RECORDS = printing("usage.record", '"${KIMI_CODE_HOME:-$HOME/.kimi-code}"/sessions/*/"$1"/agents/*/wire.jsonl')
 """Where the CLI keeps its sessions is known to the environment it runs in, so a shell reads that."""
 
 _FORKED = re.compile(rb"Forked to (session_[0-9a-f-]{36})\b")

@@ -16,6 +16,18 @@ if TYPE_CHECKING:
 _COUNTERS = tuple(field.name for field in fields(Usage) if field.name != "complete")
 
 
+def printing(kind: str, files: str) -> str:
+    """Return the shell script that prints a session's records, and before them the first line of all its files.
+
+    That line tells a session in which nothing was recorded yet from one that cannot be read.
+
+    Args:
+        kind: Type of the records.
+        files: The session's files, as the shell is to expand them.
+    """
+    return f"""exec sed -n -e '1{{p;d;}}' -e '/"{kind}"/p' {files}"""
+
+
 def total(text: str, read: Callable[[Fields], Usage | None]) -> Usage | None:
     """Add records up; None when no line can be read, zeros when none of those that can is a record.
 

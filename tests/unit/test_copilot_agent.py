@@ -159,6 +159,23 @@ def test_the_session_tells_all_tokens(recording: str, requests: int, variable: s
     )
 
 
+def test_a_session_killed_before_its_first_answer_has_used_nothing(tmp_path: Path) -> None:
+    """The command tells one without a record from one that cannot be read: what follows is counted from there."""
+    folder = tmp_path / ".copilot/session-state/1"
+    folder.mkdir(parents=True)
+    (folder / "events.jsonl").write_text('{"type":"session.start"}\n{"type":"user.message"}\n')
+    command = bound("copilot").usage_command("1")
+    assert command is not None
+    done = subprocess.run(
+        [command.executable, *command.arguments],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert bound("copilot").usage_result(done.stdout) == Usage(input_tokens=0, output_tokens=0)
+
+
 def test_a_session_that_is_not_there_has_no_tokens(tmp_path: Path) -> None:
     """The command fails, and nothing is made up; an id is no piece of a command line."""
     command = bound("copilot").usage_command("$(touch made)/../x")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,9 @@ from host_client.agents.kimi_agent import MAX_TEXT_BYTES
 from host_client.agents.usage import Usage
 from host_client.errors import ConfigurationError, ProcessError
 from support.agent_output import DATA, bound, check_any_line, line, odd_lines, read, recorded, turn
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ID = "session_711e1847-a7f0-4f15-befb-7fe77666400b"
 WORDS = (
@@ -143,6 +147,23 @@ def test_a_session_killed_before_its_first_answer_used_nothing_that_is_known() -
     )
     assert agent.usage_result("") is None
     assert agent.usage_result("no session\n") is None
+
+
+def test_a_session_killed_before_its_first_answer_is_counted_by_its_command(tmp_path: Path) -> None:
+    """The command tells one without a record from one that cannot be read: what follows is counted from there."""
+    folder = tmp_path / ".kimi-code/sessions/wd_x/session_1/agents/main"
+    folder.mkdir(parents=True)
+    (folder / "wire.jsonl").write_text('{"type":"metadata"}\n{"type":"turn.prompt"}\n')
+    command = bound("kimi").usage_command("session_1")
+    assert command is not None
+    done = subprocess.run(
+        [command.executable, *command.arguments],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert bound("kimi").usage_result(done.stdout) == Usage(input_tokens=0, output_tokens=0)
 
 
 @pytest.mark.parametrize("recording", ["simple", "multiturn", "tool", "subagent", "live-snapshot"])
