@@ -1,0 +1,1 @@
+"""Places that keep archived objects: a directory, an object store. They know nothing of conversations."""
