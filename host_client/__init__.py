@@ -57,6 +57,7 @@ from host_client.stores.contract import (
     Notice,
     RestoreOutcome,
 )
+from host_client.stores.delivery import Delivery
 from host_client.stores.layout import (
     Conversation,
     ConversationFiles,
@@ -68,7 +69,7 @@ from host_client.stores.layout import (
     TranscriptLayout,
 )
 from host_client.stores.profile import BundleRoot, SessionBundleProfile
-from host_client.stores.relay import Delivery, RelayResult, relay
+from host_client.stores.relay import RelayResult, relay
 from host_client.stores.transcript import TranscriptConversations
 from host_client.turns.provider import AcquireContext, ConnectedSandbox, LocalSandboxes, SandboxProvider
 from host_client.turns.result import TurnResult

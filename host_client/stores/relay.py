@@ -15,6 +15,7 @@ from host_client.errors import DeadlineError, OutpostError
 from host_client.sandbox.sandbox import Sandbox, connect
 from host_client.sandbox.task import opened_in_thread, task_group
 from host_client.stores.context import ConversationContext
+from host_client.stores.delivery import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,21 +23,6 @@ if TYPE_CHECKING:
     from host_client.stores.contract import ConversationRecord, ConversationStore, RestoreOutcome
 
 DEFAULT_CONCURRENCY_COUNT = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """What came of one target: an outcome or an error, never both.
-
-    Attributes:
-        target: The target as it was given.
-        outcome: The committed restore; None when it failed.
-        error: Why it failed; None when it did not.
-    """
-
-    target: Sandbox | str
-    outcome: RestoreOutcome | None = None
-    error: OutpostError | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,6 +241,10 @@ class OutpostError(Exception):
         self.grpc_status = row.grpc_status
         self.retryable = row.retryable
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle and copy with all that is told of it, which the arguments of an exception are not."""
+        return _remade, (type(self), self.message), self.__dict__
+
     def __str__(self) -> str:
         text = f"{self.message} ({self.code}/{self.reason})"
         for offender in self.offenders:
@@ -248,6 +252,10 @@ class OutpostError(Exception):
         if self.offender_count > len(self.offenders):
             text += f"\n  and {self.offender_count - len(self.offenders)} more"
         return f"{text}\n  hint: {self.hint}" if self.hint else text
+
+
+def _remade(family: type[OutpostError], message: str) -> OutpostError:
+    return family.__new__(family, message)  # what it knows beside the message comes as its state
 
 
 class SessionError(OutpostError):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import copy
 import os
+import pickle
 import re
 from pathlib import Path
 
@@ -58,6 +60,20 @@ def test_every_row_crosses_the_wire(row: Row) -> None:
     assert type(got) is FAMILIES[row.code]
     assert (got.reason, got.message, got.hint, got.facts) == (row.reason, "it broke", "mend it", {"k": "v"})
     assert (got.offenders, got.offender_count, got.retryable) == (error.offenders, 1, row.retryable)
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.code}-{row.reason}")
+def test_every_row_survives_pickling(row: Row) -> None:
+    """Another process gets the same class with all that is told, what was added later included; so does a copy."""
+    error = FAMILIES[row.code](
+        row.reason, "it broke", facts={"k": "v"}, offenders=[Offender("p", "q")], offender_count=99
+    )
+    error.hint = "added later"
+    error.add_note("a note")
+    for got in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301 - our own bytes
+        assert type(got) is type(error)
+        assert vars(got) == vars(error)
+        assert (got.args, str(got)) == (error.args, str(error))
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.code}-{row.reason}")
