@@ -54,20 +54,27 @@ class Folder:
             WorkspaceError: `not_found`, `unsafe_path` for a link below the base, `access`.
             LimitError: `disk_full`, `read_only`, `descriptors`.
         """
-        host_path = base
         try:
             fd = os.open(base, _DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
         except OSError as error:
-            raise host_failure(error, host_path) from None
+            raise host_failure(error, base) from None
+        with cls(fd, base) as folder:
+            return folder.below(names, create=create, durable=durable)
+
+    def below(self, names: Sequence[str], *, create: bool, durable: bool = True) -> Self:
+        """Open a folder below this one, which stays open; see `open`."""
+        host_path, fd = self.host_path, -1
         try:
+            fd = os.dup(self.fd)
             for name in names:
                 host_path /= name
                 parent, fd = fd, _step(fd, name, create=create, durable=durable)
                 os.close(parent)
         except OSError as error:
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
             raise host_failure(error, host_path) from None
-        return cls(fd, host_path)
+        return type(self)(fd, host_path)
 
     def __enter__(self) -> Self:
         return self
