@@ -119,6 +119,7 @@ class Restored:
         digest: Bundle digest of what was placed, after relocation.
         relocated: Files that relocation changed, printable, at most 100.
         not_atomic: For a moment no session was in place, since the file system cannot exchange directories.
+        resumed_bytes: What a broken restore of the same id had left there already.
     """
 
     target: PurePosixPath
@@ -130,6 +131,7 @@ class Restored:
     digest: bytes
     relocated: Sequence[str]
     not_atomic: bool
+    resumed_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

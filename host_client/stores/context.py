@@ -37,6 +37,9 @@ class ConversationContext:
         redaction: What must not be saved on the host of what a capture brings; None: everything may.
         retries: How often a capture starts again when the session changed while it was read.
         progress: Told at most ten times a second.
+        restore_id: Names all attempts at one restore, so that an attempt goes on with what a broken connection left of
+            the last one; 1 to 64 letters, digits, `_` or `-`. Empty: each restore begins anew, and a broken one leaves
+            nothing.
     """
 
     sandbox: Sandbox | None = None
@@ -53,6 +56,7 @@ class ConversationContext:
     redaction: Redaction | None = None
     retries: int = 0
     progress: Callable[[Progress], None] | None = None
+    restore_id: str = ""
 
     @property
     def base(self) -> Path:

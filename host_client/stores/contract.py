@@ -134,6 +134,7 @@ class RestoreOutcome:
         not_atomic: For a moment no session was in place, since the file system cannot exchange directories.
         duration_seconds: What the restore took.
         notices: What else should be known, such as a companion that is not on the host.
+        resumed_bytes: What a broken restore of the same id had left in the sandbox already, and was not sent again.
     """
 
     format: str
@@ -149,6 +150,7 @@ class RestoreOutcome:
     not_atomic: bool
     duration_seconds: float
     notices: Sequence[Notice] = ()
+    resumed_bytes: int = 0
 
 
 class ConversationStore(Protocol):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 CONVERSATION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
 PROCESS_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+RESTORE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 KEY_SEGMENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}", re.ASCII)
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -39,6 +40,15 @@ def check_process_id(process_id: str) -> str:
         ConfigurationError: `invalid_id`.
     """
     return _checked_id(process_id, PROCESS_ID, "process", 64)
+
+
+def check_restore_id(restore_id: str) -> str:
+    """Return the id unchanged, or refuse it. Empty: there is none.
+
+    Raises:
+        ConfigurationError: `invalid_id`.
+    """
+    return _checked_id(restore_id, RESTORE_ID, "restore", 64) if restore_id else restore_id
 
 
 def check_format(name: str) -> str:

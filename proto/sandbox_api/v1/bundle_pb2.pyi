@@ -217,17 +217,19 @@ class LeftOut(_message.Message):
     def __init__(self, path: _Optional[bytes] = ..., why: _Optional[_Union[LeftOut.Why, str]] = ...) -> None: ...
 
 class RestoreRequest(_message.Message):
-    __slots__ = ("header", "chunk", "trailer")
+    __slots__ = ("header", "chunk", "trailer", "resume")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     TRAILER_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
     header: RestoreHeader
     chunk: _payload_pb2.Chunk
     trailer: _payload_pb2.Trailer
-    def __init__(self, header: _Optional[_Union[RestoreHeader, _Mapping]] = ..., chunk: _Optional[_Union[_payload_pb2.Chunk, _Mapping]] = ..., trailer: _Optional[_Union[_payload_pb2.Trailer, _Mapping]] = ...) -> None: ...
+    resume: RestoreResume
+    def __init__(self, header: _Optional[_Union[RestoreHeader, _Mapping]] = ..., chunk: _Optional[_Union[_payload_pb2.Chunk, _Mapping]] = ..., trailer: _Optional[_Union[_payload_pb2.Trailer, _Mapping]] = ..., resume: _Optional[_Union[RestoreResume, _Mapping]] = ...) -> None: ...
 
 class RestoreHeader(_message.Message):
-    __slots__ = ("place", "limits", "manifest_bytes", "digest", "durability", "owner", "force")
+    __slots__ = ("place", "limits", "manifest_bytes", "digest", "durability", "owner", "force", "restore_id")
     PLACE_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -235,6 +237,7 @@ class RestoreHeader(_message.Message):
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_ID_FIELD_NUMBER: _ClassVar[int]
     place: Place
     limits: BundleLimits
     manifest_bytes: int
@@ -242,7 +245,14 @@ class RestoreHeader(_message.Message):
     durability: _payload_pb2.Durability
     owner: _payload_pb2.Owner
     force: bool
-    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., limits: _Optional[_Union[BundleLimits, _Mapping]] = ..., manifest_bytes: _Optional[int] = ..., digest: _Optional[bytes] = ..., durability: _Optional[_Union[_payload_pb2.Durability, str]] = ..., owner: _Optional[_Union[_payload_pb2.Owner, _Mapping]] = ..., force: _Optional[bool] = ...) -> None: ...
+    restore_id: str
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., limits: _Optional[_Union[BundleLimits, _Mapping]] = ..., manifest_bytes: _Optional[int] = ..., digest: _Optional[bytes] = ..., durability: _Optional[_Union[_payload_pb2.Durability, str]] = ..., owner: _Optional[_Union[_payload_pb2.Owner, _Mapping]] = ..., force: _Optional[bool] = ..., restore_id: _Optional[str] = ...) -> None: ...
+
+class RestoreResume(_message.Message):
+    __slots__ = ("entries",)
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, entries: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RestoreResponse(_message.Message):
     __slots__ = ("need", "result")
@@ -253,10 +263,24 @@ class RestoreResponse(_message.Message):
     def __init__(self, need: _Optional[_Union[RestoreNeed, _Mapping]] = ..., result: _Optional[_Union[RestoreResult, _Mapping]] = ...) -> None: ...
 
 class RestoreNeed(_message.Message):
-    __slots__ = ("lacking",)
+    __slots__ = ("lacking", "parts", "staged_bytes")
     LACKING_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    STAGED_BYTES_FIELD_NUMBER: _ClassVar[int]
     lacking: bytes
-    def __init__(self, lacking: _Optional[bytes] = ...) -> None: ...
+    parts: _containers.RepeatedCompositeFieldContainer[StagedPart]
+    staged_bytes: int
+    def __init__(self, lacking: _Optional[bytes] = ..., parts: _Optional[_Iterable[_Union[StagedPart, _Mapping]]] = ..., staged_bytes: _Optional[int] = ...) -> None: ...
+
+class StagedPart(_message.Message):
+    __slots__ = ("entry", "size", "sha256")
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    entry: int
+    size: int
+    sha256: bytes
+    def __init__(self, entry: _Optional[int] = ..., size: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class RestoreResult(_message.Message):
     __slots__ = ("target", "unchanged", "recovery", "files_count", "bytes_count", "digest", "relocated", "not_atomic")

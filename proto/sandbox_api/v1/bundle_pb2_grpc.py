@@ -108,8 +108,10 @@ class BundleServiceServicer:
         daemon: need: which files it lacks
         client: chunks of those files' contents, trailer
         daemon: result, after the commit.
-        Success is the result and nothing else. On any failure or cancel the old session is in place and nothing is staged.
-        Restoring what is already there changes nothing and is success. Safe to repeat.
+        Between `need` and the contents the client says what it goes on with, when the need names parts.
+        Success is the result and nothing else. On any failure or cancel the old session is in place and nothing is staged; but with
+        a `restore_id` a stream that broke before its end leaves what was staged, for a while, to the next restore of the same id and
+        place. Restoring what is already there changes nothing and is success. Safe to repeat.
         Errors: session/digest_mismatch, incomplete, protocol, empty, unsafe_name, missing_required, invalid, special_file (the old
         session would have to be copied), hook_*; conflict/in_use, other_bucket, target_changed, exists, busy (MAY be retried);
         workspace/mounted; configuration/invalid_bucket, owner; limit/*.
