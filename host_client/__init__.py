@@ -20,6 +20,16 @@ from host_client.agents.event import (
     UsageEvent,
 )
 from host_client.agents.harness import Agent, CliHarness, create_agent
+from host_client.agents.message import (
+    AttachmentPart,
+    MarkPart,
+    Message,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from host_client.agents.message_reading import Messages, read_message_file, read_messages
 from host_client.agents.registry import agent_names, builtin_agent, builtin_format, format_names, resume_command
 from host_client.agents.usage import Usage
 from host_client.errors import (
@@ -86,6 +96,7 @@ __all__ = [
     "AgentEvent",
     "AgentFeatures",
     "Archive",
+    "AttachmentPart",
     "BundleRoot",
     "CliHarness",
     "Command",
@@ -120,6 +131,9 @@ __all__ = [
     "LiteralRule",
     "LocalSandboxes",
     "LockSign",
+    "MarkPart",
+    "Message",
+    "Messages",
     "NativeConversationStore",
     "Notice",
     "NoticeEvent",
@@ -137,6 +151,7 @@ __all__ = [
     "RawEvent",
     "ReadFile",
     "ReasoningEvent",
+    "ReasoningPart",
     "RecoveryItem",
     "Redaction",
     "Reference",
@@ -156,7 +171,10 @@ __all__ = [
     "SessionSummary",
     "Skipped",
     "TextEvent",
+    "TextPart",
+    "ToolCallPart",
     "ToolEvent",
+    "ToolResultPart",
     "TranscriptConversations",
     "TranscriptFinding",
     "TranscriptFunctions",
@@ -179,6 +197,8 @@ __all__ = [
     "create_agent",
     "format_names",
     "inspect_transcript",
+    "read_message_file",
+    "read_messages",
     "relay",
     "relocate_file",
     "resume_command",
