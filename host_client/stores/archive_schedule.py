@@ -18,18 +18,28 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 
 
-class Part(NamedTuple):
-    """Bytes of an object that belong to a file.
+class Wanted(NamedTuple):
+    """An object as a manifest speaks of it.
 
     Attributes:
-        name: The object.
+        name: Its name.
         size_bytes: All bytes that its content should have.
-        start: Where the file's part begins in it.
-        end: Where it ends.
     """
 
     name: str
     size_bytes: int
+
+
+class Part(NamedTuple):
+    """Bytes of an object that belong to a file.
+
+    Attributes:
+        wanted: The object.
+        start: Where the file's part begins in it.
+        end: Where it ends.
+    """
+
+    wanted: Wanted
     start: int
     end: int
 
@@ -63,12 +73,12 @@ class Step(Generic[S]):
             steps.extend(step.following.values())
 
 
-def parts(files: Iterable[int], chunks: Sequence[tuple[str, int]]) -> Iterator[list[Part]]:
+def parts(files: Iterable[int], chunks: Sequence[Wanted]) -> Iterator[list[Part]]:
     """Yield, for every file of a stream, the parts that it consists of.
 
     Args:
         files: Sizes of the files. What the chunks do not have of them is left out.
-        chunks: Names and sizes of the chunks.
+        chunks: The objects whose contents, one after the other, are those of the files.
     """
     number = 0
     offset = 0
@@ -76,13 +86,13 @@ def parts(files: Iterable[int], chunks: Sequence[tuple[str, int]]) -> Iterator[l
         found = []
         missing = size
         while missing and number < len(chunks):
-            name, chunk_bytes = chunks[number]
-            taken = min(missing, chunk_bytes - offset)
+            chunk = chunks[number]
+            taken = min(missing, chunk.size_bytes - offset)
             if taken:
-                found.append(Part(name, chunk_bytes, offset, offset + taken))
+                found.append(Part(chunk, offset, offset + taken))
             missing -= taken
             offset += taken
-            if offset == chunk_bytes:
+            if offset == chunk.size_bytes:
                 number, offset = number + 1, 0
         yield found
 
@@ -92,7 +102,7 @@ class Schedule(Generic[S]):
 
     def __init__(self) -> None:
         self.root: Step[S] = Step(None, None)
-        self.steps: dict[str, list[Step[S]]] = {}
+        self.steps: dict[Wanted, list[Step[S]]] = {}
 
     def add(self, file: Sequence[Part], sha256: str, owner: S) -> None:
         """Add a file of an owner."""
@@ -101,44 +111,44 @@ class Schedule(Generic[S]):
             following = step.following.get(part)
             if following is None:
                 following = step.following[part] = Step(part, step)
-                self.steps.setdefault(part.name, []).append(following)
+                self.steps.setdefault(part.wanted, []).append(following)
             step = following
         owners = step.files.setdefault(sha256, [])
         if not owners or owners[-1] is not owner:
             owners.append(owner)
 
-    def hurt(self, name: str) -> Iterator[S]:
+    def hurt(self, wanted: Wanted) -> Iterator[S]:
         """Yield who has files with bytes of an object, with repetitions."""
-        for step in self.steps.get(name, ()):
+        for step in self.steps.get(wanted, ()):
             for beyond in step.beyond():
                 for owners in beyond.files.values():
                     yield from owners
 
-    def order(self) -> Iterator[tuple[str, list[Step[S]]]]:
+    def order(self) -> Iterator[tuple[Wanted, list[Step[S]]]]:
         """Yield objects and, for each, the steps that can be made when it has been read, in their order.
 
         An object comes once, unless some file has it both before and after another one.
         """
-        left = Counter({name: len(steps) for name, steps in self.steps.items()})
-        ready: dict[str, list[Step[S]]] = {}
-        complete: list[str] = []
+        left = Counter({wanted: len(steps) for wanted, steps in self.steps.items()})
+        ready: dict[Wanted, list[Step[S]]] = {}
+        complete: list[Wanted] = []
 
-        def follow(step: Step[S], name: str = "") -> None:
+        def follow(step: Step[S], read: Wanted | None = None) -> None:
             for part, following in step.following.items():
-                ready.setdefault(part.name, []).append(following)
-                if part.name != name and len(ready[part.name]) == left[part.name]:
-                    complete.append(part.name)
+                ready.setdefault(part.wanted, []).append(following)
+                if part.wanted != read and len(ready[part.wanted]) == left[part.wanted]:
+                    complete.append(part.wanted)
 
         follow(self.root)
         while ready:
-            name = complete.pop() if complete else next(iter(ready))
-            steps = ready.pop(name, [])
+            wanted = complete.pop() if complete else next(iter(ready))
+            steps = ready.pop(wanted, [])
             for step in steps:  # grows, when the same object follows
-                follow(step, name)
-                steps.extend(ready.pop(name, ()))
-            left[name] -= len(steps)
+                follow(step, wanted)
+                steps.extend(ready.pop(wanted, ()))
+            left[wanted] -= len(steps)
             if steps:
-                yield name, steps
+                yield wanted, steps
 
 
 def advance(steps: Iterable[Step[S]], content: bytes | None) -> Iterator[tuple[str, list[S]]]:
@@ -171,7 +181,7 @@ def _hash_of(step: Step[S], content: bytes | None) -> _Hash | None:
             before.hash = None
         elif hashed is not None:
             hashed = hashed.copy()
-    if hashed is None or content is None or len(content) != part.size_bytes:
+    if hashed is None or content is None:
         return None
     hashed.update(memoryview(content)[part.start : part.end])
     return hashed

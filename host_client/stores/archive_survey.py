@@ -1,0 +1,232 @@
+"""What lies in a namespace of a store: which conversations there are, their indexes and manifests, data and marks.
+
+The one rule: what is listed counts only where it is exactly what an archive would have written there; what is read is
+checked. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from host_client.errors import LimitError, SessionError
+from host_client.sandbox.task import in_thread, task_group
+from host_client.stores.archive_codec import MAX_OVERHEAD_BYTES
+from host_client.stores.archive_index import MAX_INDEX_BYTES, decode_index, read_manifest
+from host_client.stores.archive_manifest import MAX_MANIFEST_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from host_client.stores.archive_codec import Codec
+    from host_client.stores.archive_index import Index, Snapshot
+    from host_client.stores.archive_layout import Layout
+    from host_client.stores.archive_manifest import Manifest
+    from host_client.transports.contract import ObjectInfo, Transport
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+CONCURRENCY_COUNT = 8
+"""Reads that are under way at a time, unless the caller says otherwise."""
+
+
+class ConversationName(NamedTuple):
+    """A conversation of a namespace.
+
+    Attributes:
+        format: Its format.
+        id: Its id in the archive.
+    """
+
+    format: str
+    id: str
+
+
+class SnapshotName(NamedTuple):
+    """A snapshot of a namespace.
+
+    Attributes:
+        format: Its conversation's format.
+        id: Its conversation's id in the archive.
+        snapshot_id: Its id.
+    """
+
+    format: str
+    id: str
+    snapshot_id: str
+
+    @property
+    def conversation(self) -> ConversationName:
+        """Its conversation."""
+        return ConversationName(self.format, self.id)
+
+
+@dataclass(slots=True)
+class Listed:
+    """What a listing has of a conversation.
+
+    Attributes:
+        index: Its index; None: there is none.
+        manifests: The manifests of its snapshots, by their ids, whether or not the index names them.
+    """
+
+    index: ObjectInfo | None = None
+    manifests: dict[str, ObjectInfo] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadIndex:
+    """An index that was read.
+
+    Attributes:
+        index: What it says.
+        revision: The revision that a new one replaces.
+    """
+
+    index: Index
+    revision: str
+
+
+class Survey:
+    """Reads a namespace.
+
+    Args:
+        transport: The store.
+        layout: The namespace's keys.
+        codec: Decodes its objects.
+    """
+
+    def __init__(self, transport: Transport, layout: Layout, codec: Codec) -> None:
+        self.transport = transport
+        self.layout = layout
+        self.codec = codec
+
+    async def conversations(self) -> dict[ConversationName, Listed]:
+        """List all conversations, those whose index is missing as well."""
+        found: dict[ConversationName, Listed] = {}
+        async for info in self.transport.list(self.layout.conversations_prefix):
+            key = self.layout.parse_conversation(info.key)
+            if key is None:
+                continue
+            listed = found.setdefault(ConversationName(key.format, key.archive_id), Listed())
+            if key.snapshot_id:
+                listed.manifests[key.snapshot_id] = info
+            else:
+                listed.index = info
+        return dict(sorted(found.items()))
+
+    async def data(self) -> dict[str, ObjectInfo]:
+        """List all data objects by their names."""
+        infos = self.transport.list(self.layout.data_prefix)
+        return {name: info async for info in infos if (name := self.layout.parse_data(info.key))}
+
+    async def marks(self) -> dict[str, ObjectInfo]:
+        """List all marks by the names of the data objects that they mark."""
+        infos = self.transport.list(self.layout.marks_prefix)
+        return {name: info async for info in infos if (name := self.layout.parse_mark(info.key))}
+
+    async def index(self, name: ConversationName) -> ReadIndex | None:
+        """Read a conversation's index; None when there is none.
+
+        Raises:
+            SessionError, ConfigurationError: as `decode_index`, and what is wrong with the store.
+        """
+        key = self.layout.index_key(*name)
+        stored = await self.stored(key, MAX_INDEX_BYTES)
+        if stored is None:
+            return None
+        data, revision = stored
+        index = await in_thread(
+            decode_index,
+            data,
+            self.codec,
+            about=key,
+            format_name=name.format,
+            namespace=self.layout.namespace,
+            archive_id=name.id,
+        )
+        return ReadIndex(index, revision)
+
+    async def manifest(self, index: Index, snapshot: Snapshot) -> Manifest | None:
+        """Read the manifest of a snapshot; None when it is missing.
+
+        Raises:
+            SessionError, ConfigurationError: as `read_manifest`, and what is wrong with the store.
+        """
+        key = self.layout.snapshot_key(index.format, index.id, snapshot.snapshot_id)
+        stored = await self.stored(key, MAX_MANIFEST_BYTES)
+        if stored is None:
+            return None
+        return await in_thread(read_manifest, stored[0], self.codec, about=key, index=index, snapshot=snapshot)
+
+    async def is_named(self, name: SnapshotName) -> bool:
+        """Tell whether the index, as it is now, names a snapshot."""
+        read = await self.index(name.conversation)
+        return read is not None and any(entry.snapshot_id == name.snapshot_id for entry in read.index.entries)
+
+    async def stored(self, key: str, max_bytes: int) -> tuple[bytes, str] | None:
+        """Read the stored form of a content that has no more than so many bytes, and its revision.
+
+        Raises:
+            SessionError: `corrupt`: it is larger; what is wrong with it in the store.
+        """
+        try:
+            found = await self.transport.read(key, max_bytes=max_bytes + MAX_OVERHEAD_BYTES)
+        except LimitError as error:
+            if error.reason != "max_bytes":
+                raise
+            raise SessionError("corrupt", f"the object '{key}' is larger than it can be", facts={"key": key}) from None
+        return None if found is None else (found.data, found.revision)
+
+
+def missing_object(key: str, what: str) -> SessionError:
+    """Return the failure of a namespace that names an object which is not there."""
+    return SessionError(
+        "missing_object",
+        f"{what} names the object '{key}', which is not in the store",
+        hint="restore the object from a copy of the store; verify tells all that is missing",
+        facts={"key": key},
+    )
+
+
+async def each(
+    items: Iterable[T], work: Callable[[T], Awaitable[None]], *, concurrency_count: int = CONCURRENCY_COUNT
+) -> None:
+    """Do some work for each item, for several at a time; the first failure ends it."""
+
+    async def nothing(_: None) -> None:
+        """Have no result."""
+
+    await in_order(items, work, nothing, concurrency_count=concurrency_count)
+
+
+async def in_order(
+    items: Iterable[T],
+    read: Callable[[T], Awaitable[R]],
+    use: Callable[[R], Awaitable[None]],
+    *,
+    concurrency_count: int = CONCURRENCY_COUNT,
+) -> None:
+    """Read items, several at a time, and use what was read in their order, one at a time.
+
+    No more than that many are read or wait to be used.
+    """
+    room = asyncio.Semaphore(concurrency_count)
+    waiting: asyncio.Queue[asyncio.Task[R] | None] = asyncio.Queue(concurrency_count)
+
+    async def reading(item: T) -> R:
+        return await read(item)
+
+    async def fill() -> None:
+        for item in items:
+            await room.acquire()
+            await waiting.put(group.create_task(reading(item)))
+        await waiting.put(None)
+
+    async with task_group() as group:
+        group.create_task(fill())
+        while (task := await waiting.get()) is not None:
+            await use(await task)
+            room.release()
