@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from host_client.errors import ConfigurationError, printable
+from host_client.errors import ConfigurationError, ConflictError, printable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -62,6 +62,7 @@ class Transport(Protocol):
         ConfigurationError: `invalid_key`; `store_access`: the store refuses the credentials or the access;
             `no_such_store`: the bucket or directory is not there.
         UnavailableError: `store_unreachable`, safe to repeat; `io`.
+        WorkspaceError: `unsafe_path`, `not_a_file`: in a directory, a link or something else is in an object's place.
 
     Attributes:
         name: The place, for people; without credentials.
@@ -128,3 +129,12 @@ def check_key(key: str, what: str = "key") -> str:
             hint="1 to 512 characters: segments joined by '/', of letters, digits, '_', '-' and, not first, '.'",
         )
     return key
+
+
+def stale_revision(key: str) -> ConflictError:
+    """Return the failure of a write or removal that came too late."""
+    return ConflictError(
+        "stale_revision",
+        f"the object {key} is not as it was when it was read",
+        hint="somebody else wrote to it meanwhile: read it again, and decide anew",
+    )

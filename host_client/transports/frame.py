@@ -52,14 +52,14 @@ def check_size(key: str, stored_bytes: int, max_bytes: int) -> None:
         )
 
 
-def open_frame(key: str, stored: bytes) -> bytes:
+def open_frame(key: str, stored: bytes | memoryview) -> bytes:
     """Return the data of a stored object.
 
     Raises:
         SessionError: `incomplete`: its end is missing; `digest_mismatch`: it is anything else than what was written.
     """
     if len(stored) < HEADER_BYTES:
-        if MAGIC.startswith(stored[: len(MAGIC)]):
+        if MAGIC.startswith(bytes(stored[: len(MAGIC)])):
             raise SessionError("incomplete", f"the object {key} ends within its header")
         raise _damaged(key)
     magic, _, data_bytes = _BEGINNING.unpack_from(stored)

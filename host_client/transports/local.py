@@ -2,9 +2,7 @@
 
 The one rule: what has an object's name is a whole object, forced to the disk; names change under the store's lock.
 
-A segment of a key that is followed by another is a folder of that name; the last one is a file whose name ends with
-`@`, which no segment has: `a/b` and `a/b/c` both have room. A segment too long for a file's name goes on one folder
-deeper: `+` ends what is continued. Names that begin with `.` are the transport's own.
+Paths are those of `path.py`. Names that begin with `.` are the transport's own.
 """
 
 from __future__ import annotations
@@ -18,13 +16,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from host_client.errors import ConfigurationError, ConflictError, WorkspaceError, printable
+from host_client.errors import ConfigurationError, WorkspaceError, printable
 from host_client.session.failure import host_failure
 from host_client.session.folder import Folder
 from host_client.session.task import in_thread
-from host_client.transports.contract import MAX_OBJECT_BYTES, ObjectInfo, StoredObject, check_key
+from host_client.transports.contract import MAX_OBJECT_BYTES, ObjectInfo, StoredObject, check_key, stale_revision
 from host_client.transports.frame import HEADER_BYTES, check_size, make_header, open_frame, revision_of
 from host_client.transports.local_draft import Draft, sweep
+from host_client.transports.path import folders_of, key_of, path_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 _LOCK: Final = ".lock"
 _DRAFTS: Final = ".drafts"
-_PIECE_CHARACTERS_COUNT: Final = 200
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -76,7 +74,7 @@ class LocalTransport:
 
     async def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """Yield what is below a prefix; see `Transport.list`."""
-        waiting = [_folders(check_key(prefix, "prefix")) if prefix else ()]
+        waiting = [folders_of(check_key(prefix, "prefix") if prefix else "")]
         while waiting:
             objects, folders = await in_thread(self._look, waiting.pop())
             waiting += folders
@@ -98,11 +96,11 @@ class LocalTransport:
 
     def _write(self, key: str, data: bytes, if_revision: str | None) -> str:
         header = make_header(data)
-        *steps, name = _names(key)
+        *steps, name = path_of(key)
         with self._root() as root, ExitStack() as stack:
             parent = _below(root, steps, create=if_revision is None)
             if parent is None:
-                raise _stale(key)
+                raise stale_revision(key)
             stack.enter_context(parent)
             # Compared once before the work, and once when it counts.
             _compare(key, parent, name, if_revision)
@@ -118,7 +116,7 @@ class LocalTransport:
         return revision_of(header)
 
     def _remove(self, key: str, if_revision: str | None) -> None:
-        *steps, name = _names(key)
+        *steps, name = path_of(key)
         with self._root() as root:
             parent = _below(root, steps)
             if parent is None:
@@ -128,7 +126,7 @@ class LocalTransport:
                 if revision is None:
                     return
                 if if_revision is not None and revision != if_revision:
-                    raise _stale(key)
+                    raise stale_revision(key)
                 os.unlink(name, dir_fd=parent.fd)
                 os.fsync(parent.fd)
 
@@ -147,14 +145,14 @@ class LocalTransport:
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(path)
-                    elif (key := _key(path)) and entry.is_file(follow_symlinks=False):
+                    elif (key := key_of(path)) and entry.is_file(follow_symlinks=False):
                         with suppress(FileNotFoundError):  # removed meanwhile
                             objects.append(_info(key, entry.stat(follow_symlinks=False)))
         return objects, folders
 
     @contextmanager
     def _opened(self, key: str) -> Iterator[int | None]:
-        *steps, name = _names(key)
+        *steps, name = path_of(key)
         with self._root() as root:
             parent = _below(root, steps)
             if parent is None:
@@ -194,33 +192,6 @@ class LocalTransport:
         )
 
 
-def _segments(key: str) -> list[list[str]]:
-    """Return the pieces of each segment that are no longer than a file's name may be."""
-    count = _PIECE_CHARACTERS_COUNT
-    return [[part[at : at + count] for at in range(0, len(part), count)] for part in key.split("/")]
-
-
-def _folders(key: str) -> tuple[str, ...]:
-    """Return the folders that lead to what is below a key."""
-    return tuple(name for *pieces, last in _segments(key) for name in (*(f"{piece}+" for piece in pieces), last))
-
-
-def _names(key: str) -> tuple[str, ...]:
-    """Return the folders and the file of a key."""
-    *steps, last = _folders(key)
-    return (*steps, f"{last}@")
-
-
-def _key(names: tuple[str, ...]) -> str | None:
-    """Return the key whose file lies there; None when it is no file of ours."""
-    joined = "".join(name[:-1] if name.endswith("+") else f"{name}/" for name in names)
-    key = joined.removesuffix("@/")
-    try:
-        return key if _names(check_key(key)) == names else None
-    except ConfigurationError:
-        return None
-
-
 def _below(root: Folder, names: tuple[str, ...] | list[str], *, create: bool = False) -> Folder | None:
     try:
         return root.below(names, create=create)
@@ -257,7 +228,7 @@ def _revision(parent: Folder, name: str) -> str | None:
 
 def _compare(key: str, parent: Folder, name: str, if_revision: str | None) -> None:
     if _revision(parent, name) != if_revision:
-        raise _stale(key)
+        raise stale_revision(key)
 
 
 @contextmanager
@@ -272,14 +243,6 @@ def _locked(root: Folder) -> Iterator[None]:
             fcntl.flock(fd, fcntl.LOCK_UN)
     finally:
         os.close(fd)
-
-
-def _stale(key: str) -> ConflictError:
-    return ConflictError(
-        "stale_revision",
-        f"the object {key} is not as it was when it was read",
-        hint="somebody else wrote to it meanwhile: read it again, and decide anew",
-    )
 
 
 def _info(key: str, found: os.stat_result) -> ObjectInfo:
