@@ -17,7 +17,7 @@ from sandbox_api.v1 import file_pb2, payload_pb2
 from sandbox_api.wire import chunk_message
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from datetime import datetime
     from pathlib import PurePosixPath
 
@@ -152,6 +152,7 @@ class Files:
         part_bytes: int = 0,
         max_bytes: int | None = None,
         after_chunk: Callable[[int], None] | None = None,
+        before_chunk: Callable[[], Awaitable[None]] | None = None,
         digest: Digest | None = None,
     ) -> ReadFile:
         """Read a file from an offset to the size it has when it is opened, and return what it was then.
@@ -168,6 +169,7 @@ class Files:
                 other. 0: it is a plain SHA-256.
             max_bytes: Refuse a file that would send more; None: any size.
             after_chunk: Told the size of each piece that was written, in the event loop's thread.
+            before_chunk: Waited for before each piece is written.
             digest: Takes each piece before `write` does, instead of a new SHA-256 object: a caller that needs more of
                 the digest than its end would otherwise hash everything again.
 
@@ -190,7 +192,9 @@ class Files:
                 raise SessionError("protocol", "the daemon's file ends before the offset that was asked for")
             if max_bytes is not None and info.size - offset > max_bytes:
                 raise LimitError("max_bytes", f"{reply.printable_path(os.fsencode(info.path))} has {info.size} bytes")
-            grew = await _receive(stream, write, info.size - offset, after_chunk, digest)
+            grew = await _receive(
+                stream, write, info.size - offset, after_chunk, before_chunk=before_chunk, digest=digest
+            )
         return ReadFile(info, grew)
 
     async def head(self, sandbox_path: PurePosixPath, max_bytes: int) -> bytes:
@@ -208,7 +212,7 @@ class Files:
         parts: list[bytes] = []
         async with self._connection.begin("FileService/Read", request, file_pb2.ReadResponse) as stream:
             info = await _header(stream)
-            await _receive(stream, parts.append, min(info.size, max_bytes), None)
+            await _receive(stream, parts.append, min(info.size, max_bytes))
         return b"".join(parts)
 
     async def write(
@@ -290,7 +294,9 @@ async def _receive(
     stream: Stream[file_pb2.ReadResponse],
     write: Callable[[bytes], object],
     size: int,
-    after_chunk: Callable[[int], None] | None,
+    after_chunk: Callable[[int], None] | None = None,
+    *,
+    before_chunk: Callable[[], Awaitable[None]] | None = None,
     digest: Digest | None = None,
 ) -> bool:
     """Take the payload of a file that has that size, to the end of the stream; tell whether the file grew."""
@@ -303,6 +309,8 @@ async def _receive(
 
     message = await stream.read()
     while message is not None and message.WhichOneof("part") == "chunk":
+        if before_chunk is not None:
+            await before_chunk()
         async with task_group() as group:
             following = group.create_task(stream.read())
             await in_thread(take, message.chunk)

@@ -21,7 +21,7 @@ from sandbox_api.v1 import payload_pb2, transcript_pb2
 from sandbox_api.wire import pack_locks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
     from datetime import datetime
     from pathlib import PurePosixPath
 
@@ -40,7 +40,8 @@ class TranscriptSource:
 
     Attributes:
         path: Where it goes, below the home.
-        pieces: Gives its content, once; blocks, and so does what it returns: both run in threads.
+        pieces: Gives its content, once; blocks, and so does what it returns: both run in threads. An empty piece says
+            that there is nothing yet.
         mode: Permission bits.
         append_lines: The content is lines to add to a file that other conversations share, where it lacks them.
     """
@@ -135,8 +136,9 @@ class Transcripts:
         home: PurePosixPath,
         format_name: str,
         conversation_id: str,
-        sources: Iterable[TranscriptSource],
+        sources: Iterable[TranscriptSource | None],
         *,
+        wait: Callable[[], Awaitable[None]] | None = None,
         before_commit: Callable[[], None] | None = None,
         full_durability: bool = True,
         owner: tuple[int, int] | None = None,
@@ -156,7 +158,9 @@ class Transcripts:
             format_name: Name of the format.
             conversation_id: The conversation.
             sources: The files, in the order in which they take their places; advanced in a thread, when the content of
-                those before has been made, so that a source may depend on what they did.
+                those before has been made, so that a source may depend on what they did. None says that there is none
+                yet.
+            wait: Waited for before asking again where there was nothing yet; None: that never happens.
             before_commit: Called in a thread when all content was sent; what it raises prevents the commit.
             full_durability: Whether what is in place must survive a power loss.
             owner: User and group id of what is placed; None: the daemon's own.
@@ -172,7 +176,7 @@ class Transcripts:
             ConfigurationError: `owner`.
             LimitError: `max_files`, `max_bytes`, `disk_full`, `read_only`.
         """
-        outgoing = OutgoingFiles(sources)
+        outgoing = OutgoingFiles(sources, wait)
         with expressible():
             header = transcript_pb2.TranscriptRestoreHeader(
                 home=os.fsencode(home),

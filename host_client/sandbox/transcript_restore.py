@@ -42,6 +42,7 @@ class _Batch:
 
     messages: list[bytes]
     content_bytes: int = 0
+    is_followed_by_nothing: bool = False
     size_bytes: int = 0
 
     def add(self, message: bytes, content_bytes: int = 0) -> None:
@@ -55,6 +56,7 @@ class OutgoingFiles:
 
     Args:
         sources: What to send, in this order; advanced and read in threads, one step at a time.
+        wait: Waited for where a source, or a piece of one, is not there yet.
 
     Attributes:
         entries: Path, size and SHA-256 of each file that was handed on whole.
@@ -62,8 +64,11 @@ class OutgoingFiles:
         sent_bytes: Size of the messages.
     """
 
-    def __init__(self, sources: Iterable[TranscriptSource]) -> None:
+    def __init__(
+        self, sources: Iterable[TranscriptSource | None], wait: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         self._sources = sources
+        self._wait = wait
         self.entries: list[Entry] = []
         self.bytes_count = 0
         self.sent_bytes = 0
@@ -91,7 +96,7 @@ class OutgoingFiles:
             batch = await in_thread(next, batches, None)
             while batch is not None:
                 async with task_group() as group:
-                    following = group.create_task(in_thread(next, batches, None))
+                    following = group.create_task(self._following(batches, batch))
                     for message in batch.messages:
                         await send(message)
                 self.sent_bytes += batch.size_bytes
@@ -101,19 +106,26 @@ class OutgoingFiles:
         finally:
             await in_thread(batches.close)
 
+    async def _following(self, batches: Iterator[_Batch], batch: _Batch) -> _Batch | None:
+        if batch.is_followed_by_nothing and self._wait is not None:
+            await self._wait()
+        return await in_thread(next, batches, None)
+
     def _batches(self) -> Generator[_Batch, None, None]:
         batch = _Batch([])
         with _closing(self._sources) as sources:
             for source in sources:
-                for message, content_bytes in self._messages(source):
-                    batch.add(message, content_bytes)
-                    if batch.size_bytes >= CHUNK_BYTES:
+                for message, content_bytes in self._messages(source) if source else ((b"", 0),):
+                    if message:
+                        batch.add(message, content_bytes)
+                    batch.is_followed_by_nothing = not message
+                    if batch.size_bytes >= CHUNK_BYTES or batch.is_followed_by_nothing:
                         yield batch
                         batch = _Batch([])
         yield batch
 
     def _messages(self, source: TranscriptSource) -> Generator[tuple[bytes, int], None, None]:
-        """Yield the messages of a file, each with how many bytes of content it has."""
+        """Yield the messages of a file, each with how many bytes of content it has; an empty one: none for now."""
         path = os.fsencode(source.path)
         if problem := path_problem(path):
             raise SessionError("unsafe_name", f"the path '{printable(path)}' of a transcript {problem}")
@@ -122,6 +134,9 @@ class OutgoingFiles:
         batcher, sha256 = Batcher(), hashlib.sha256()
         with _closing(source.pieces()) as pieces:
             for piece in pieces:
+                if not piece:
+                    yield b"", 0
+                    continue
                 sha256.update(piece)
                 batcher.add(piece)
                 for offset, parts in batcher.full():

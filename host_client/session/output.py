@@ -57,6 +57,11 @@ class Output:
                 start += len(part)
                 self.add(part)
 
+    @property
+    def written_bytes(self) -> int:
+        """Bytes appended so far that are in the file."""
+        return self.size_bytes - self._parts_bytes
+
     def flush(self) -> None:
         """Write everything appended so far."""
         self._write_parts()

@@ -203,6 +203,11 @@ class StagedFile:
         """Size of what was written."""
         return self.digest.size_bytes
 
+    @property
+    def written_bytes(self) -> int:
+        """What can be read of it by now."""
+        return self._output.written_bytes
+
     def write(self, data: bytes) -> None:
         """Append bytes.
 

@@ -1,26 +1,38 @@
 """One session into many sandboxes: captured once, restored everywhere, each target with an outcome of its own.
 
-The one rule: a target that is dead, slow or refuses changes nothing for the others.
+The one rule: a target that is dead, slow or refuses changes nothing for the others, and none commits before the capture
+was verified to its end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from host_client.errors import DeadlineError, OutpostError
+from host_client.errors import ConfigurationError, DeadlineError, OutpostError
 from host_client.sandbox.sandbox import Sandbox, connect
 from host_client.sandbox.task import opened_in_thread, task_group
+from host_client.stores import transcript_capture
 from host_client.stores.context import ConversationContext
 from host_client.stores.delivery import Delivery
+from host_client.stores.relay_restore import restore_spooled
+from host_client.stores.relay_spool import DEFAULT_MAX_SPOOL_BYTES, NotStreamableError, Spool
+from host_client.stores.transcript import TranscriptConversations
+from sandbox_api.names import check_conversation_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+    from host_client.sandbox.progress import Progress
     from host_client.stores.contract import ConversationRecord, ConversationStore, RestoreOutcome
+    from host_client.stores.relay_spool import SpoolReader
+
+    Restore = Callable[[ConversationContext], Awaitable[RestoreOutcome]]
 
 DEFAULT_CONCURRENCY_COUNT = 16
 
@@ -50,11 +62,18 @@ async def relay(
     *,
     concurrency_count: int = DEFAULT_CONCURRENCY_COUNT,
     target_seconds: float | None = None,
+    max_spool_bytes: int = DEFAULT_MAX_SPOOL_BYTES,
+    target_progress: Callable[[Sandbox | str, Progress], None] | None = None,
 ) -> RelayResult:
     """Capture one session and restore it in every target.
 
-    The capture is kept in a private folder of the host for as long as the call takes. It is a failure of the call
-    when the capture fails; what a target's restore raises is its outcome.
+    It is a failure of the call when the capture fails, and then every target has its old session; what a target's
+    restore raises is its outcome.
+
+    A transcript conversation is streamed: what arrives is written to a private folder of the host, and each target
+    reads from there behind the capture; what all have read is freed. A conversation whose transcripts refer to others,
+    or are compressed, a session directory, and one of a store that is no `TranscriptConversations`, is captured whole
+    into that folder first.
 
     Args:
         source: Where the session is.
@@ -63,39 +82,120 @@ async def relay(
         store: The format's store.
         context: Rules of capture and restore; its sandbox, repository and conversation home are not used. Its progress
             is told of the capture.
-        concurrency_count: Restores at a time. More slow targets than that delay those behind them.
-        target_seconds: Longest time for one target, connecting included; then its outcome is `timeout`/`deadline`.
-            None: as long as its daemon says something.
+        concurrency_count: Restores at a time. More slow targets than that delay those behind them; with more targets
+            than that everything is kept to the end.
+        target_seconds: Longest time for one target, connecting included and waiting for the capture not; then its
+            outcome is `timeout`/`deadline`. None: as long as its daemon says something.
+        max_spool_bytes: How far a streamed capture and its slowest target may be apart, give or take a few MiB. A
+            target that falls half of that behind the fastest one is given up, as `limit`/`max_spool_bytes`; when all
+            are so far behind, the capture waits.
+        target_progress: Told how far each target is, at most ten times a second each.
 
     Raises:
+        ConfigurationError: `invalid_argument`: `max_spool_bytes` is no positive number.
         OutpostError: those of the store's `capture`.
     """
-    async with opened_in_thread(tempfile.TemporaryDirectory, prefix="outpost-relay-") as directory:
-        rules = replace(context or ConversationContext(), repository=None, conversation_home=Path(directory))
-        record = await store.capture(conversation_id, replace(rules, sandbox=source, durability="none"))
-        slots = asyncio.Semaphore(concurrency_count)
+    if max_spool_bytes <= 0:
+        raise ConfigurationError("invalid_argument", f"a spool of {max_spool_bytes} bytes holds nothing")
+    call = _Relay(
+        source,
+        check_conversation_id(conversation_id),
+        targets,
+        context or ConversationContext(),
+        asyncio.Semaphore(concurrency_count),
+        target_seconds,
+        target_progress,
+    )
+    if type(store) is TranscriptConversations:
+        try:
+            return await call.streamed(store, Spool(max_spool_bytes, keeps_all=len(targets) > concurrency_count))
+        except NotStreamableError:
+            pass  # nothing was committed anywhere
+    return await call.copied(store)
 
-        async def deliver(target: Sandbox | str) -> Delivery:
-            async with slots:
-                try:
-                    async with asyncio.timeout(target_seconds):
-                        return Delivery(target, await _restore(target, record, store, rules))
-                except TimeoutError:
-                    return Delivery(
-                        target, error=DeadlineError("deadline", f"{target} took longer than {target_seconds} s")
+
+@dataclass(frozen=True, slots=True)
+class _Relay:
+    source: Sandbox
+    conversation_id: str
+    targets: Sequence[Sandbox | str]
+    context: ConversationContext
+    slots: asyncio.Semaphore
+    target_seconds: float | None
+    target_progress: Callable[[Sandbox | str, Progress], None] | None
+
+    async def streamed(self, store: TranscriptConversations, spool: Spool) -> RelayResult:
+        """Restore from a spool what a capture writes to it at the same time.
+
+        Raises:
+            NotStreamableError: that cannot be done with this conversation.
+            OutpostError: those of the capture.
+        """
+        async with _private_folder(self.context) as context:
+            readers = [(target, spool.reader()) for target in self.targets]
+            async with task_group() as group:
+                deliveries = [
+                    group.create_task(
+                        self._deliver(
+                            target,
+                            partial(restore_spooled, store.layout, self.conversation_id, reader),
+                            context,
+                            reader,
+                        )
                     )
-                except OutpostError as error:
-                    return Delivery(target, error=error)
+                    for target, reader in readers
+                ]
+                capturing = replace(context, sandbox=self.source, durability="none")
+                captured = await transcript_capture.captured(store.layout, self.conversation_id, capturing, spool)
+                spool.finish(captured.record)
+            return RelayResult(captured.record, tuple(delivery.result() for delivery in deliveries))
 
-        async with task_group() as group:
-            deliveries = [group.create_task(deliver(target)) for target in targets]
-        return RelayResult(record, tuple(delivery.result() for delivery in deliveries))
+    async def copied(self, store: ConversationStore) -> RelayResult:
+        """Capture everything, then restore the copy."""
+        async with _private_folder(self.context) as context:
+            capturing = replace(context, sandbox=self.source, durability="none")
+            record = await store.capture(self.conversation_id, capturing)
+            async with task_group() as group:
+                deliveries = [
+                    group.create_task(self._deliver(target, partial(store.restore, record), context))
+                    for target in self.targets
+                ]
+            return RelayResult(record, tuple(delivery.result() for delivery in deliveries))
+
+    async def _deliver(
+        self,
+        target: Sandbox | str,
+        restore: Restore,
+        context: ConversationContext,
+        reader: SpoolReader | None = None,
+    ) -> Delivery:
+        """Restore one target, and let whatever happens there be its outcome."""
+        error: OutpostError
+        try:
+            async with self.slots, asyncio.timeout(self.target_seconds) as limit:
+                with reader.within(limit) if reader else nullcontext():
+                    return Delivery(target, await self._restore(target, restore, context))
+        except TimeoutError:
+            late = DeadlineError("deadline", f"{target} took longer than {self.target_seconds} s")
+            error = reader.failure or late if reader else late
+        except OutpostError as failure:
+            error = failure
+        finally:
+            if reader is not None:
+                reader.leave()
+        return Delivery(target, error=error)
+
+    async def _restore(self, target: Sandbox | str, restore: Restore, context: ConversationContext) -> RestoreOutcome:
+        tell = self.target_progress
+        here = replace(context, progress=partial(tell, target) if tell else None)
+        if isinstance(target, Sandbox):
+            return await restore(replace(here, sandbox=target))
+        async with connect(target, limits=context.limits) as sandbox:
+            return await restore(replace(here, sandbox=sandbox))
 
 
-async def _restore(
-    target: Sandbox | str, record: ConversationRecord, store: ConversationStore, rules: ConversationContext
-) -> RestoreOutcome:
-    if isinstance(target, Sandbox):
-        return await store.restore(record, replace(rules, sandbox=target, progress=None))
-    async with connect(target, limits=rules.limits) as sandbox:
-        return await store.restore(record, replace(rules, sandbox=sandbox, progress=None))
+@asynccontextmanager
+async def _private_folder(context: ConversationContext) -> AsyncIterator[ConversationContext]:
+    """Make a folder that only this call knows, for as long as it lasts, and keep conversations in it."""
+    async with opened_in_thread(tempfile.TemporaryDirectory, prefix="outpost-relay-") as directory:
+        yield replace(context, repository=None, conversation_home=Path(directory))

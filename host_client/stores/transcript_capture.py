@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from host_client.stores.context import ConversationContext
     from host_client.stores.contract import ConversationRecord
     from host_client.stores.layout import SandboxPlace, TranscriptLayout
+    from host_client.stores.relay_spool import Spool
     from host_client.stores.transcript_copy import OldForm
     from host_client.stores.transcript_files import Version
     from host_client.stores.transcript_member import Members
@@ -73,8 +74,21 @@ async def capture(layout: TranscriptLayout, conversation_id: str, context: Conve
     return (await captured(layout, conversation_id, context)).record
 
 
-async def captured(layout: TranscriptLayout, conversation_id: str, context: ConversationContext) -> Captured:
-    """Copy one conversation out of the sandbox, and tell what is needed to go on."""
+async def captured(
+    layout: TranscriptLayout, conversation_id: str, context: ConversationContext, spool: Spool | None = None
+) -> Captured:
+    """Copy one conversation out of the sandbox, and tell what is needed to go on.
+
+    Args:
+        layout: Of the conversation.
+        conversation_id: Its id.
+        context: Where and how.
+        spool: Told of the files while they come. The host must have nothing of the conversation yet.
+
+    Raises:
+        NotStreamableError: the spool is of no use for this conversation.
+        OutpostError: those of `TranscriptConversations.capture`.
+    """
     started_seconds = time.perf_counter()
     if context.redaction is not None:
         context.redaction.check_names([conversation_id])
@@ -98,7 +112,7 @@ async def captured(layout: TranscriptLayout, conversation_id: str, context: Conv
         opened_in_thread(Staging, home_folder) as staging,
     ):
         saved = await in_thread(load, states, conversation_id)
-        gathering = Gathering(route, staging, states, saved, saved)
+        gathering = Gathering(route, staging, states, saved, saved, spool=spool)
         try:
             await gathering.run()
         except NoTailError as error:

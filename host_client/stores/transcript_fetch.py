@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from host_client.session.transcript_writer import StagedFile, Staging
     from host_client.stores.context import ConversationContext
     from host_client.stores.layout import TranscriptLayout
+    from host_client.stores.relay_spool import Spool
     from host_client.stores.transcript_home import HostHome
     from host_client.stores.transcript_order import Order
     from host_client.stores.transcript_tally import Tally
@@ -64,6 +65,7 @@ class Fetcher:
         staging: Where new content goes.
         tally: Counts.
         in_use: Whether a process has the conversation open: what has no newline yet is not taken.
+        spool: What others read the new content from while it comes; None: nobody does.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Fetcher:
         staging: Staging,
         tally: Tally,
         in_use: bool,
+        spool: Spool | None = None,
     ) -> None:
         self._layout = layout
         self._files = context.connected.files
@@ -87,6 +90,7 @@ class Fetcher:
         self._staging = staging
         self._tally = tally
         self._in_use = in_use
+        self._spool = spool
         self._destination = os.fspath(home.repository)
 
     async def fetch(self, order: Order) -> Fetched:
@@ -112,6 +116,8 @@ class Fetcher:
                 left -= 1
             else:
                 self._tally.end_file(fetched.entry.size if fetched.entry else sum(map(len, fetched.lines)))
+                if self._spool is not None:
+                    self._spool.end(fetched, self._staging)
                 return fetched
 
     async def _attempt(self, order: Order) -> Fetched:
@@ -138,7 +144,7 @@ class Fetcher:
         raw = await in_thread(self._staging.new) if packed and redactor is None else None
         source = PartDigest()
         stream = TranscriptStream(
-            self._counted(staged),
+            self._spooled(staged, order) or self._counted(staged),
             relocator,
             redactor=redactor,
             scan=scan if order.is_main else None,
@@ -337,6 +343,19 @@ class Fetcher:
     def _refuses_binary(self) -> bool:
         return self._rules is not None and self._rules.binary == "refuse"
 
+    def _spooled(self, staged: StagedFile, order: Order) -> Callable[[bytes], None] | None:
+        """Return what writes a main transcript that others read while it comes; None where they must not yet."""
+        if self._spool is None or not order.is_main or self._retries:
+            return None
+        spool, write = self._spool, self._counted(staged)
+        file = spool.begin(order.place, "transcript", self._staging, staged.name)
+
+        def take(data: bytes) -> None:
+            write(data)
+            spool.grow(file, staged)
+
+        return take
+
     def _counted(self, staged: StagedFile) -> Callable[[bytes], None]:
         def write(data: bytes) -> None:
             staged.write(data)
@@ -362,6 +381,7 @@ class Fetcher:
             part_bytes=PART_BYTES if digest else 0,
             max_bytes=self._tally.limits.max_bytes,
             after_chunk=self._tally.add,
+            before_chunk=self._spool.pace if self._spool else None,
             digest=digest,
         )
 

@@ -17,6 +17,7 @@ from host_client.session.line_block import LineBlocks
 from host_client.session.origin import find_origin
 from host_client.stores.contract import Notice
 from host_client.stores.layout import Conversation, Reference, Related
+from host_client.stores.relay_spool import NotStreamableError
 from host_client.stores.transcript_copy import HostCopies, conversation_places, host_copies
 from host_client.stores.transcript_fetch import Fetcher, NoTailError
 from host_client.stores.transcript_files import SandboxFiles, versions
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from host_client.session.transcript_writer import Staging
     from host_client.stores.context import ConversationContext
     from host_client.stores.layout import SandboxPlace, TranscriptLayout
+    from host_client.stores.relay_spool import Spool
     from host_client.stores.transcript_files import Version
     from host_client.stores.transcript_home import HostHome
     from host_client.stores.transcript_order import Fetched
@@ -94,6 +96,7 @@ class Gathering:
         copies: What the host has of the same conversations elsewhere.
         fetched: What was fetched; a file that may fail and did is not among it.
         notices: What should be known.
+        spool: What others read the files from while they come; None: nobody does.
     """
 
     route: Route
@@ -102,6 +105,7 @@ class Gathering:
     saved: SavedConversation | None
     known: SavedConversation | None
     notices: list[Notice] = field(default_factory=list)
+    spool: Spool | None = None
     origin: str | None = None
     members: Members = field(init=False)
     places: Mapping[PurePosixPath, PurePosixPath] = field(init=False)
@@ -121,6 +125,7 @@ class Gathering:
             staging=self.staging,
             tally=self.tally,
             in_use=route.in_use,
+            spool=self.spool,
         )
         self.places = {route.main: route.host_main}
         self._go_on()
@@ -130,6 +135,7 @@ class Gathering:
 
         Raises:
             NoTailError: what the last capture left cannot be gone on with.
+            NotStreamableError: there is a spool, and files that need others to be whole first.
             ConflictError: `other_bucket`: this host has a conversation elsewhere that no capture left there, and its
                 CLI might take that one.
             SessionError: `empty`, `redaction_unsupported`, `corrupt`, and those of `Fetcher.fetch`.
@@ -137,6 +143,8 @@ class Gathering:
         """
         route, own = self.route, Related(self.route.main, "transcript", required=True)
         collected: Mapping[str, frozenset[str]] = {}
+        if self.spool is not None:
+            await self._open_spool(self.spool)
         if route.layout.collected_keys:
             scan = (await self._fetch(own)).scan
             collected = scan.collected if scan else {}
@@ -153,6 +161,8 @@ class Gathering:
         self.tally.expect(files_count=len(self.members.all), bytes_count=sum(sizes))
         self._references = await self._read_references()
         bound = {*self._references, *(reference.path for reference in self._references.values())}
+        if self.spool is not None:
+            self._tell_members(self.spool)
         if route.main in self._references:
             early = self.fetched.pop(route.main, None)
             knows = self.saved or early
@@ -175,6 +185,23 @@ class Gathering:
     def versions(self) -> Mapping[PurePosixPath, Version]:
         """What the files beside the main transcript looked like before they were fetched."""
         return versions(self.members, self._files)
+
+    async def _open_spool(self, spool: Spool) -> None:
+        if is_compressed(self.route.main):
+            raise NotStreamableError
+        spool.open(self.route.home, self.route.host_main)
+        await self._files.exists(self.route.main)
+        spool.expected_bytes = self._files.sizes.get(self.route.main, 0)
+
+    def _tell_members(self, spool: Spool) -> None:
+        """Tell which files come, unless one of them cannot be moved before another, or it itself, is whole."""
+        named = [replace(member, path=self.places[member.path]) for member in self.members.related]
+        transcripts = [member.path for member in named if member.kind == "transcript"]
+        others = map(self.route.layout.conversation_id, transcripts)
+        if self._references or any(map(is_compressed, transcripts)) or any(others):
+            raise NotStreamableError
+        spool.members = Members(self.route.host_main, named, ())
+        spool.expected_bytes += sum(self._files.sizes.get(member.path, 0) for member in self.members.related)
 
     def _go_on(self) -> None:
         """Look whether the last capture was from here to there; take note why not, when that is worth telling."""

@@ -14,7 +14,7 @@ from host_client.errors import ConflictError, Offender, SessionError, printable
 from host_client.sandbox.progress import Reporter
 from host_client.sandbox.task import in_thread
 from host_client.session.transcript_scan import TranscriptScan
-from host_client.stores.contract import Notice, RestoreOutcome
+from host_client.stores.contract import RestoreOutcome
 from host_client.stores.transcript_copy import conversation_places
 from host_client.stores.transcript_home import HostFiles, HostHome
 from host_client.stores.transcript_kept import (
@@ -100,7 +100,7 @@ class _Restore:
         scan = await in_thread(origin_scan, layout, files, main)
         named, missing = await kept_members(layout, record.conversation_id, files, main, scan.collected)
         places = named.places(target)
-        await self._refuse_copies(place, conversation_places(layout, named, places))
+        await refuse_copies(layout, context, place, conversation_places(layout, named, places))
         notices = [*missing, *(note for note in transcript_notices(scan, main) if note.reason == "no_origin")]
         move = Move(layout, files.content, named.transcripts, destination=str(place.root), origin=scan.origin)
         sending = Sending(files, named, places, move)
@@ -122,18 +122,14 @@ class _Restore:
             full_durability=context.is_durable,
             owner=context.owner,
             force=context.force,
-            locks=self._locks(relatives.different),
+            locks=locks_of(layout, (record.conversation_id, *relatives.different)),
             expected_bytes=sending.expected_bytes,
             after_chunk=after_chunk,
         )
         reporter.finish(sending.finished)
         notices += relatives.notices
-        return self._outcome(place.home / target, restored, sending.relocated, notices)
-
-    def _locks(self, others: Iterable[str]) -> Sequence[LockSign]:
-        """Return the signs that the conversation is open, or one that is replaced with it."""
-        ids = (self.record.conversation_id, *others)
-        return [sign for one in ids for sign in self.layout.locks(one)][:MAX_SIGNS_COUNT]
+        outcome = outcome_of(layout, record.conversation_id, place.home / target, restored, self.started_seconds)
+        return replace(outcome, relocated=shown_paths(sending.relocated), notices=notices)
 
     async def _unchanged(self, files: HostFiles, main: PurePosixPath, target: PurePosixPath) -> RestoreOutcome:
         kept = await read_kept(
@@ -156,21 +152,6 @@ class _Restore:
             notices=kept.notices,
         )
 
-    async def _refuse_copies(self, place: SandboxPlace, targets: Mapping[str, PurePosixPath]) -> None:
-        """Refuse to put a second copy of a conversation beside one that the CLI may take instead."""
-        copies: list[Offender] = []
-        for conversation_id, target in targets.items():
-            async for _, path, info in transcripts(self.layout, self.context, place, conversation_id):
-                if path != target:
-                    copies.append(Offender(printable(str(info.path)), f"has the id {conversation_id}"))
-        if copies:
-            raise ConflictError(
-                "other_bucket",
-                f"{len(copies)} other transcript(s) at the target have the id of what would be restored",
-                hint="remove or move them, or restore into a home of its own",
-                offenders=copies,
-            )
-
     def _check_digest(self, digest: str) -> None:
         if digest != self.record.digest:
             raise SessionError(
@@ -179,25 +160,68 @@ class _Restore:
                 hint="locate the conversation again",
             )
 
-    def _outcome(
-        self,
-        target: PurePosixPath,
-        restored: RestoredTranscript,
-        relocated: Sequence[PurePosixPath],
-        notices: Sequence[Notice],
-    ) -> RestoreOutcome:
-        return RestoreOutcome(
-            format=self.layout.format,
-            conversation_id=self.record.conversation_id,
-            target=target,
-            unchanged=restored.unchanged,
-            recovery=restored.recovery,
-            digest=kept_digest(restored.entries),
-            files_count=restored.files_count,
-            bytes_count=restored.bytes_count,
-            sent_bytes=restored.sent_bytes,
-            relocated=[printable(str(path)) for path in relocated[:_MAX_RELOCATED_COUNT]],
-            not_atomic=False,
-            duration_seconds=time.perf_counter() - self.started_seconds,
-            notices=notices,
+
+def locks_of(layout: TranscriptLayout, conversation_ids: Iterable[str]) -> Sequence[LockSign]:
+    """Return the signs that any of some conversations is open, at most as many as a daemon takes."""
+    return [sign for one in conversation_ids for sign in layout.locks(one)][:MAX_SIGNS_COUNT]
+
+
+async def refuse_copies(
+    layout: TranscriptLayout,
+    context: ConversationContext,
+    place: SandboxPlace,
+    targets: Mapping[str, PurePosixPath],
+) -> None:
+    """Refuse to put a second copy of a conversation beside one that the CLI may take instead.
+
+    Args:
+        layout: Tells which files are whose.
+        context: Has the sandbox.
+        place: Of the sandbox.
+        targets: Where each conversation goes, by its id.
+
+    Raises:
+        ConflictError: `other_bucket`.
+        OutpostError: those of `transcripts`.
+    """
+    copies: list[Offender] = []
+    for conversation_id, target in targets.items():
+        async for _, path, info in transcripts(layout, context, place, conversation_id):
+            if path != target:
+                copies.append(Offender(printable(str(info.path)), f"has the id {conversation_id}"))
+    if copies:
+        raise ConflictError(
+            "other_bucket",
+            f"{len(copies)} other transcript(s) at the target have the id of what would be restored",
+            hint="remove or move them, or restore into a home of its own",
+            offenders=copies,
         )
+
+
+def shown_paths(paths: Sequence[PurePosixPath]) -> Sequence[str]:
+    """Return the first hundred of some paths, printable."""
+    return [printable(str(path)) for path in paths[:_MAX_RELOCATED_COUNT]]
+
+
+def outcome_of(
+    layout: TranscriptLayout,
+    conversation_id: str,
+    target: PurePosixPath,
+    restored: RestoredTranscript,
+    started_seconds: float,
+) -> RestoreOutcome:
+    """Return what came of a restore, without what was relocated and without notices."""
+    return RestoreOutcome(
+        format=layout.format,
+        conversation_id=conversation_id,
+        target=target,
+        unchanged=restored.unchanged,
+        recovery=restored.recovery,
+        digest=kept_digest(restored.entries),
+        files_count=restored.files_count,
+        bytes_count=restored.bytes_count,
+        sent_bytes=restored.sent_bytes,
+        relocated=(),
+        not_atomic=False,
+        duration_seconds=time.perf_counter() - started_seconds,
+    )
