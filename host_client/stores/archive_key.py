@@ -25,7 +25,6 @@ KEY_BYTES = 32
 KEY_ID_BYTES = 8
 
 _MAX_TEXT_BYTES = 1024
-_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class ArchiveKey:
             ConfigurationError: `invalid_argument`: it holds no key.
             WorkspaceError: `access`: others may read the file, or we may not; `not_found`, `not_a_file`.
         """
-        with host_failures(host_path), os.fdopen(os.open(host_path, _FLAGS), "rb") as file:
+        with host_failures(host_path), open(host_path, "rb", opener=_opened) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise WorkspaceError("not_a_file", f"no regular file is at {printable(str(host_path))}")
@@ -135,6 +134,10 @@ class ArchiveKey:
 
         info = f"outpost archive {purpose} v1".encode()
         return HKDF(SHA256(), size, salt=None, info=info).derive(self.secret)
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)  # not to wait for who writes to a pipe
 
 
 def archive_key(given: ArchiveKey | Callable[[], bytes] | None) -> ArchiveKey | None:
