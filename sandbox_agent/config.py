@@ -32,6 +32,7 @@ class ServeConfig:
         state: Folder of the journal, absolute.
         limits: The daemon's own limits of a bundle.
         max_processes: Most processes that run at a time.
+        keep_seconds: How long what a broken restore staged waits for the next attempt.
         log_format: `text` or `json`.
         debug: Whether the log may name paths and messages.
         until_eof: Whether the end of standard input ends the daemon.
@@ -45,6 +46,7 @@ class ServeConfig:
     state: bytes
     limits: Limits
     max_processes: int
+    keep_seconds: float
     log_format: LogFormat
     debug: bool
     until_eof: bool
@@ -87,6 +89,7 @@ def read_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> 
         state=_absolute(options.state) if options.state else absolute_home + b"/" + STATE_DIRECTORY.encode(),
         limits=Limits(options.max_bytes, options.max_files),
         max_processes=options.max_processes,
+        keep_seconds=options.keep_seconds,
         log_format=options.log_format,
         debug=options.debug,
         until_eof=options.until_eof,
@@ -116,6 +119,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     serve.add_argument(
         "--max-processes", type=_positive, default=256, metavar="N", help="most processes at a time (default: 256)"
+    )
+    serve.add_argument(
+        "--keep-seconds",
+        type=_seconds,
+        default=600.0,
+        metavar="N",
+        help="how long a broken restore may be gone on with (default: 600)",
     )
     serve.add_argument("--log-format", choices=("text", "json"), default="text", help="form of the lines on stderr")
     serve.add_argument("--debug", action="store_true", help="let the log name paths and messages")

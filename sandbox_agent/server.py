@@ -19,6 +19,8 @@ from grpc_reflection.v1alpha import reflection
 from sandbox_agent import VERSION, log
 from sandbox_agent.boundary import Boundary
 from sandbox_agent.core.child import CHILDREN
+from sandbox_agent.core.kept import Kept
+from sandbox_agent.core.kept_sweep import KeptSweep
 from sandbox_agent.core.paths import Roots
 from sandbox_agent.core.process_spawn import keep_signals_usable
 from sandbox_agent.core.processes import Processes
@@ -48,7 +50,7 @@ from sandbox_api.v1 import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from sandbox_agent.config import ServeConfig
 
@@ -101,10 +103,13 @@ def serve(config: ServeConfig) -> None:
         ThreadPoolExecutor(MAX_THREADS_COUNT, "worker") as executor,
     ):
         _sweep(sandbox)
-        with closing(
-            # One that belongs to its parent leaves nothing to this machine.
-            Processes(sandbox, umask=umask, max_count=config.max_processes, ends_all=config.until_eof)
-        ) as processes:
+        with (
+            closing(KeptSweep(sandbox.journal.kept, lambda: _sweep_restores(sandbox))),
+            closing(
+                # One that belongs to its parent leaves nothing to this machine.
+                Processes(sandbox, umask=umask, max_count=config.max_processes, ends_all=config.until_eof)
+            ) as processes,
+        ):
             asyncio.run(_run(config, sandbox, executor, address, processes))
     log.info("stopped")
 
@@ -119,9 +124,18 @@ def _raise_descriptors() -> None:
 
 def _sweep(sandbox: Sandbox) -> None:
     """Finish or remove what a crash left. Without the state folder the daemon still serves; restores are refused."""
+    # First what still runs: it may write where a restore is to be finished.
+    _tell_swept(sandbox.journal.sweep_processes)
+    _sweep_restores(sandbox)
+
+
+def _sweep_restores(sandbox: Sandbox) -> None:
+    _tell_swept(lambda: sandbox.journal.sweep(sandbox.roots))
+
+
+def _tell_swept(sweep: Callable[[], list[str]]) -> None:
     try:
-        # First what still runs: it may write where a restore is to be finished.
-        lines = [*sandbox.journal.sweep_processes(), *sandbox.journal.sweep(sandbox.roots)]
+        lines = sweep()
     except (OSError, OutpostError) as error:
         failure = error if isinstance(error, OutpostError) else from_os(error)
         log.warning("the state folder cannot be used", reason=f"{failure.code}/{failure.reason}")
@@ -165,7 +179,7 @@ def _open_sandbox(config: ServeConfig) -> Iterator[Sandbox]:
             f"'{printable(error.filename)}' cannot be a root: {error.strerror}",
             hint="--home, --workspace and --root name directories that exist",
         ) from None
-    journal = StateJournal(config.state)
+    journal = StateJournal(config.state, Kept(config.keep_seconds))
     try:
         yield Sandbox(
             roots=roots,

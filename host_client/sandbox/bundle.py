@@ -15,12 +15,12 @@ from host_client.sandbox.progress import Reporter
 from host_client.sandbox.request import expressible
 from host_client.sandbox.restore import Outgoing
 from host_client.sandbox.task import in_thread, task_group
-from sandbox_api.names import check_conversation_id
+from sandbox_api.names import check_conversation_id, check_restore_id
 from sandbox_api.v1 import bundle_pb2, payload_pb2
 from sandbox_api.wire import pack_limits, pack_profile
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
     from host_client.sandbox.capture import CaptureSink
     from host_client.sandbox.connection import Connection, Stream
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from sandbox_api.limits import Limits
     from sandbox_api.manifest import Entry
     from sandbox_api.profile import Profile
+
+RESUMES = "bundle.restore.id"
+"""Capability of a daemon whose restores go on where a broken one was."""
 
 
 class Bundles:
@@ -43,12 +46,16 @@ class Bundles:
         connection: The calls go through it.
         limits: Limits of a call that names none.
         daemon_limits: The daemon's own.
+        capabilities: What the daemon can do.
     """
 
-    def __init__(self, connection: Connection, limits: Limits, daemon_limits: Limits) -> None:
+    def __init__(
+        self, connection: Connection, limits: Limits, daemon_limits: Limits, capabilities: Collection[str]
+    ) -> None:
         self._connection = connection
         self._limits = limits
         self._daemon_limits = daemon_limits
+        self._capabilities = capabilities
 
     async def list(
         self, profile: Profile, *, variables: Mapping[str, str] | None = None, follow_root_link: bool = False
@@ -124,11 +131,15 @@ class Bundles:
         owner: tuple[int, int] | None = None,
         force: bool = False,
         progress: Callable[[Progress], None] | None = None,
+        restore_id: str = "",
     ) -> Restored:
         """Put one session in place, atomically; what the daemon has already is not sent.
 
         When this returns the daemon has committed. On failure or cancel the old session is in place, except that a
-        failure of the connection after the trailer leaves it open whether the commit came first.
+        failure of the connection after the trailer leaves it open whether the commit came first. With a restore id, a
+        connection that breaks leaves what has arrived with the daemon, for some minutes; the next attempt of that id at
+        the same place sends the rest, after both sides have compared what is there. Daemons that cannot do that begin
+        anew.
 
         Args:
             place: The session.
@@ -138,14 +149,16 @@ class Bundles:
             owner: User and group id of what is placed; None: the daemon's own.
             force: Replace the session even when a running process has it open.
             progress: Told at most ten times a second, and at the end.
+            restore_id: Names all attempts at this restore; empty: it is the only one.
 
         Raises:
             SessionError: `corrupt`, `digest_mismatch`, `incomplete`, `unsafe_name`, `missing_required`, `invalid`,
                 `hook_*`.
             ConflictError: `in_use`, `other_bucket`, `target_changed`, `busy`.
-            ConfigurationError: `invalid_bucket`, `owner`.
+            ConfigurationError: `invalid_bucket`, `owner`, `invalid_id`.
             LimitError: any reason.
         """
+        check_restore_id(restore_id)
         ours = limits or self._limits
         outgoing = Outgoing(source, ours.smaller(self._daemon_limits))
         reporter = Reporter(progress)
@@ -158,14 +171,19 @@ class Bundles:
                 durability=payload_pb2.DURABILITY_FULL if full_durability else payload_pb2.DURABILITY_NONE,
                 owner=payload_pb2.Owner(uid=owner[0], gid=owner[1]) if owner else None,
                 force=force,
+                restore_id=restore_id if RESUMES in self._capabilities else "",
             )
         async with self._connection.open("BundleService/Restore", bundle_pb2.RestoreResponse) as stream:
             await stream.write(bundle_pb2.RestoreRequest(header=header))
             await outgoing.send_manifest(stream.write_serialized)
-            need = await _answer(stream, "need")
-            await outgoing.send_contents(
-                outgoing.lacking(need.need), stream.write_serialized, lambda: reporter.report(outgoing.progress)
-            )
+            # Besides the session in place, it hashes what an attempt has left.
+            more_seconds = outgoing.commit_seconds if header.restore_id else 0.0
+            need = (await _answer(stream, "need", more_seconds=more_seconds)).need
+            lacking = outgoing.lacking(need)
+            resume = await outgoing.go_on(need, lacking)
+            if resume is not None:
+                await stream.write(bundle_pb2.RestoreRequest(resume=resume))
+            await outgoing.send_contents(lacking, stream.write_serialized, lambda: reporter.report(outgoing.progress))
             await stream.write(bundle_pb2.RestoreRequest(trailer=outgoing.trailer))
             await stream.finish_writing()
             result = (await _answer(stream, "result", more_seconds=outgoing.commit_seconds)).result
@@ -179,6 +197,7 @@ class Bundles:
                 digest=reply.digest(result.digest),
                 relocated=tuple(reply.printable_path(path) for path in result.relocated),
                 not_atomic=result.not_atomic,
+                resumed_bytes=outgoing.resumed_bytes,
             )
             await stream.end()
         reporter.finish(outgoing.progress)

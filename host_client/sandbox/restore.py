@@ -5,12 +5,15 @@ Reading runs in a thread one chunk ahead of sending. Success is what the daemon 
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, Protocol
 
 from host_client.errors import SessionError, printable
+from host_client.sandbox import reply
 from host_client.sandbox.progress import Progress
 from host_client.sandbox.task import in_thread, task_group
 from sandbox_api.framing import Batcher
+from sandbox_api.limits import CHUNK_BYTES
 from sandbox_api.manifest import bundle_digest, check_entries
 from sandbox_api.v1 import bundle_pb2, payload_pb2
 from sandbox_api.wire import chunk_message, pack_manifest
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
 MIN_COMMIT_BYTES_PER_SECOND = 8 << 20
 """Slowest pace at which a daemon is expected to check, copy and force to disk what it was sent before it answers."""
+
+MAX_PARTS_COUNT = 64
+"""Files that a daemon may have a part of; the contract says so."""
 
 
 class RestoreSource(Protocol):
@@ -50,6 +56,11 @@ class Outgoing:
         source: What to send.
         limits: The smaller of both sides' limits.
 
+    Attributes:
+        manifest: As it is sent.
+        digest: The bundle digest.
+        resumed_bytes: What a broken attempt had left with the daemon and is not sent again.
+
     Raises:
         SessionError: `unsafe_name`, `protocol`, `empty`: the source's manifest must not be sent.
         LimitError: `max_files`, `max_bytes`.
@@ -65,6 +76,8 @@ class Outgoing:
         self._files_count = 0
         self._bytes_count = 0
         self._bytes_total = sum(entry.size for entry in self._entries)
+        self._offsets: dict[int, int] = {}
+        self.resumed_bytes = 0
 
     @property
     def sent_bytes(self) -> int:
@@ -104,14 +117,52 @@ class Outgoing:
             raise SessionError("protocol", "the daemon's need is not about the manifest that was sent")
         return [index for index in range(count) if bits >> index & 1]
 
+    async def go_on(self, need: bundle_pb2.RestoreNeed, lacking: Sequence[int]) -> bundle_pb2.RestoreResume | None:
+        """Compare the parts that the daemon has with the source, and go on behind those that are its beginnings.
+
+        Returns:
+            What to tell the daemon; None: it asks nothing.
+
+        Raises:
+            SessionError: `protocol`: the parts are not those of this manifest.
+        """
+        sizes = {index: self._entries[index].size for index in lacking}
+        parts = [(part.entry, part.size, reply.digest(part.sha256)) for part in need.parts]
+        indices = [index for index, _, _ in parts]
+        staged_most_bytes = self._bytes_total - sum(sizes.values())
+        if (
+            len(parts) > MAX_PARTS_COUNT
+            or indices != sorted(set(indices) & sizes.keys())
+            or not all(0 < size < sizes[index] for index, size, _ in parts)
+            or need.staged_bytes > staged_most_bytes
+        ):
+            raise SessionError("protocol", "what the daemon has staged does not belong to the manifest that was sent")
+        for index, size, digest in parts:
+            if await in_thread(self._begins_with, index, size, digest):
+                self._offsets[index] = size
+        self.resumed_bytes = need.staged_bytes + sum(self._offsets.values())
+        return bundle_pb2.RestoreResume(entries=self._offsets) if parts else None
+
+    def _begins_with(self, index: int, size: int, digest: bytes) -> bool:
+        content = sha256()
+        left_bytes = size
+        for piece in self._source.pieces(index, lambda: CHUNK_BYTES):
+            content.update(piece[:left_bytes])
+            left_bytes -= min(left_bytes, len(piece))
+            if not left_bytes:
+                break
+        return not left_bytes and content.digest() == digest
+
     async def send_contents(self, indices: Sequence[int], send: Send, after_chunk: Callable[[], None]) -> None:
-        """Send the content of the entries, in order; the next chunk is read while one is sent.
+        """Send the content of the entries, in order, behind what is there; the next chunk is read while one is sent.
 
         Raises:
             SessionError: `corrupt`: the source gave more or less than its manifest says.
         """
         lacking = set(indices)
-        self._bytes_count = sum(entry.size for index, entry in enumerate(self._entries) if index not in lacking)
+        self._bytes_count = sum(self._offsets.values()) + sum(
+            entry.size for index, entry in enumerate(self._entries) if index not in lacking
+        )
         self._files_count = len(self._entries) - len(lacking)
         chunks = self._chunks(indices)
         try:
@@ -139,11 +190,14 @@ class Outgoing:
     def _pieces(self, index: int) -> Iterator[bytes]:
         entry = self._entries[index]
         left_bytes = entry.size
+        there_bytes = self._offsets.get(index, 0)
         for piece in self._source.pieces(index, lambda: self._batcher.room_bytes):
             left_bytes -= len(piece)
             if left_bytes < 0:
                 break
-            yield piece
+            if there_bytes < len(piece):
+                yield piece[there_bytes:] if there_bytes else piece
+            there_bytes -= min(there_bytes, len(piece))
         if left_bytes:
             raise SessionError(
                 "corrupt", f"the content of '{printable(entry.path)}' does not have the {entry.size} bytes promised"

@@ -67,7 +67,7 @@ class Sandbox:
         self.home: PurePosixPath = info.home
         self.limits = limits
         self.is_local = is_local
-        self.bundles = Bundles(connection, limits, info.limits)
+        self.bundles = Bundles(connection, limits, info.limits, info.capabilities)
         self.files = Files(connection)
         self.transcripts = Transcripts(connection)
         self.variables = variables

@@ -157,8 +157,9 @@ class SessionBundleConversations:
     async def restore(self, record: ConversationRecord, context: ConversationContext) -> RestoreOutcome:
         """Put a kept session in place in the sandbox, relocated to its workspace, in one atomic step.
 
-        What the sandbox has already is not sent. Restoring what is there changes nothing and says so. An outcome is
-        returned only after the daemon's commit; on failure or cancel the sandbox has its old session.
+        What the sandbox has already is not sent, and with `context.restore_id` what a broken attempt has left there.
+        Restoring what is there changes nothing and says so. An outcome is returned only after the daemon's commit; on
+        failure or cancel the sandbox has its old session.
 
         Raises:
             ConfigurationError: `format_mismatch`, `invalid_id`, `invalid_argument`, `invalid_bucket`, `owner`.
@@ -172,7 +173,7 @@ class SessionBundleConversations:
         sandbox = context.connected
         started = time.perf_counter()
         async with opened_in_thread(
-            SavedBundle.open, record.path, self.profile, conversation_id, context.effective_limits
+            SavedBundle.open, record.path, self.profile, conversation_id, context.effective_limits, believed=True
         ) as saved:
             self.check_digest(saved, record)
             restored = await sandbox.bundles.restore(
@@ -183,6 +184,7 @@ class SessionBundleConversations:
                 owner=context.owner,
                 force=context.force,
                 progress=context.progress,
+                restore_id=context.restore_id,
             )
         return RestoreOutcome(
             format=self.format,
@@ -197,6 +199,7 @@ class SessionBundleConversations:
             relocated=restored.relocated,
             not_atomic=restored.not_atomic,
             duration_seconds=time.perf_counter() - started,
+            resumed_bytes=restored.resumed_bytes,
         )
 
     async def compare(self, record: ConversationRecord, context: ConversationContext) -> Comparison:

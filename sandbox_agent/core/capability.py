@@ -28,7 +28,14 @@ def has_exchange() -> bool:
 
 def capabilities() -> list[str]:
     """Return the words of what can be done, sorted."""
-    words = {"bundle.capture.held", "bundle.restore.negotiate", "process", "transcript.follow", "transcript.restore"}
+    words = {
+        "bundle.capture.held",
+        "bundle.restore.id",
+        "bundle.restore.negotiate",
+        "process",
+        "transcript.follow",
+        "transcript.restore",
+    }
     if has_openat2():
         words.add("fs.openat2")
     if has_exchange():

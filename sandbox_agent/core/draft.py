@@ -1,15 +1,15 @@
 """The session that a restore is making: partly staged, partly still held by the session it will replace.
 
-Only what arrives is staged at first. Whether anything has to change at all is known after relocation, and only then the
-rest is copied.
+Only what arrives is staged at first, and what broken attempts at the same restore had staged. Whether anything has to
+change at all is known after relocation, and only then the rest is copied.
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sandbox_agent.core.bundle_check import check_arrived, check_content
 from sandbox_agent.core.copy import write_all
@@ -18,11 +18,12 @@ from sandbox_api.framing import Sections
 from sandbox_api.manifest import Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from sandbox_agent.core.existing import Existing
     from sandbox_agent.core.hooks import HookRunner
     from sandbox_agent.core.owner import Owner
+    from sandbox_agent.core.resume import Part
     from sandbox_agent.core.staging import Staging
     from sandbox_api.profile import Profile
 
@@ -54,20 +55,34 @@ class Draft:
             for entry in entries
             if existing is not None and entry.path not in self._relocated and existing.holds(entry)
         }
-        self._lacking = [entry for entry in entries if entry.path not in self._held]
-        self._sections = Sections(entry.size for entry in self._lacking)
+        self.lacking = [entry for entry in entries if entry.path not in self._held]
+        self._parts: Mapping[bytes, Part] = {}
+        self._sections = Sections(self.lacking_sizes_bytes)
         self._fd = -1
         self._content = sha256()
 
     @property
-    def lacking(self) -> list[bool]:
-        """Whether the content of each entry has to arrive."""
-        return [entry.path not in self._held for entry in self.entries]
-
-    @property
     def lacking_sizes_bytes(self) -> list[int]:
-        """Sizes of the contents that have to arrive."""
-        return [entry.size for entry in self._lacking]
+        """How much of each lacking content has to arrive."""
+        return [entry.size - self._part_bytes(entry) for entry in self.lacking]
+
+    def add_staged(self, paths: Collection[bytes]) -> None:
+        """Take note that these files are staged whole and verified: they are no longer lacking."""
+        self.lacking = [entry for entry in self.lacking if entry.path not in paths]
+
+    def go_on(self, parts: Mapping[bytes, Part]) -> None:
+        """Take note, before anything arrives, what is staged of lacking files: they arrive from there on."""
+        self._parts = parts
+        self._sections = Sections(self.lacking_sizes_bytes)
+
+    def drop(self, path: bytes) -> None:
+        """Remove what is staged of a file that will arrive from its start."""
+        with suppress(FileNotFoundError):
+            self._stage().remove_file(path)
+
+    def _part_bytes(self, entry: Entry) -> int:
+        part = self._parts.get(entry.path)
+        return part.size if part else 0
 
     def close(self) -> None:
         """Let go of the file being written."""
@@ -83,19 +98,24 @@ class Draft:
             OSError: a file cannot be written.
         """
         for index, piece, is_last in self._sections.feed(data):
-            entry = self._lacking[index]
-            if is_last and self._fd < 0:  # whole at once, as nearly all are
+            entry = self.lacking[index]
+            part = self._parts.get(entry.path)
+            if is_last and self._fd < 0 and part is None:  # whole at once, as nearly all are
                 self._stage().write(entry.path, piece)
                 check_content(entry, sha256(piece).digest())
                 continue
             if self._fd < 0:
-                self._fd = self._stage().create(entry.path)
-                self._content = sha256()
+                self._fd, self._content = self._opened(entry, part)
             write_all(self._fd, piece)
             self._content.update(piece)
             if is_last:
                 self.close()
                 check_content(entry, self._content.digest())
+
+    def _opened(self, entry: Entry, part: Part | None) -> tuple[int, Any]:
+        if part is None:
+            return self._stage().create(entry.path), sha256()
+        return self._stage().append(entry.path, part.size), part.content
 
     def check_arrived(self) -> None:
         """Refuse to go on before all lacking contents are there.

@@ -50,6 +50,7 @@ class FileSetRecord:
         is_decided: Whether the files are to be put in place.
         moves: The files, in their order.
         appends: Paths of files whose staged lines are appended after that.
+        restore_id: Names the restore, so that another attempt may go on with what is staged; empty: none may.
     """
 
     home: bytes
@@ -60,6 +61,12 @@ class FileSetRecord:
     is_decided: bool = False
     moves: Sequence[Move] = ()
     appends: Sequence[bytes] = ()
+    restore_id: str = ""
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether another attempt may use what is staged: nothing had been decided."""
+        return bool(self.restore_id) and not self.is_decided
 
     def opening(self) -> dict[str, object]:
         """Return the first line of the journal file."""

@@ -22,7 +22,7 @@ from sandbox_agent.core.file_set_record import VERSION as FILE_SET_VERSION
 from sandbox_agent.core.recovery_entry import is_entry_name
 from sandbox_agent.core.rollback import Rollback
 from sandbox_api.errors import LimitError
-from sandbox_api.names import CONVERSATION_ID, STAGING_PREFIX, path_problem
+from sandbox_api.names import CONVERSATION_ID, RESTORE_ID, STAGING_PREFIX, path_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -50,6 +50,7 @@ class Record:
         staging_inode: Inode of the staging directory; 0 while that was not written yet.
         old_inode: Inode of the old session; 0 likewise.
         is_replacing: Whether the old session is set aside first, since the file system cannot exchange directories.
+        restore_id: Names the restore, so that another attempt may go on with what is staged; empty: none may.
     """
 
     cli_home: bytes
@@ -59,6 +60,12 @@ class Record:
     staging_inode: int = 0
     old_inode: int = 0
     is_replacing: bool = False
+    restore_id: str = ""
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether another attempt may use what is staged: the commit had not begun."""
+        return bool(self.restore_id) and not self.staging_inode and not self.is_replacing
 
     @property
     def home(self) -> bytes:
@@ -72,6 +79,7 @@ class Record:
             "cli_home": os.fsdecode(self.cli_home),
             "parent": os.fsdecode(self.parent),
             "conversation_id": self.conversation_id,
+            **({"restore_id": self.restore_id} if self.restore_id else {}),
         }
 
 
@@ -87,7 +95,7 @@ class Intent:
     def __init__(self, journal: Directory, key: str, fd: int) -> None:
         self._journal = journal
         self._fd = fd
-        self._file_name = f"{key}.json".encode()
+        self.file_name = f"{key}.json".encode()
         self.staging_name = f"{STAGING_PREFIX}{key}".encode()
 
     @classmethod
@@ -107,6 +115,15 @@ class Intent:
     @classmethod
     def take_over(cls, journal: Directory, name: bytes) -> Intent | None:
         """Lock the file that a dead daemon left; None when it is held, gone, or not such a file."""
+        intent = cls.look_at(journal, name)
+        if intent is None or intent.lock():
+            return intent
+        intent.close()
+        return None
+
+    @classmethod
+    def look_at(cls, journal: Directory, name: bytes) -> Intent | None:
+        """Open a file without locking it, to be read and closed; None when it is gone, or not such a file."""
         matched = FILE_NAME.fullmatch(os.fsdecode(name))
         if matched is None:
             return None
@@ -116,11 +133,19 @@ class Intent:
             return None  # a link or worse: the sandbox made it, and nobody needs it
         status = os.fstat(intent._fd)
         # What is no file, and a file that another user made, is not ours, whatever it says.
-        is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-        if is_ours and status.st_nlink and _lock(intent._fd):
+        if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink:
             return intent
         intent.close()
         return None
+
+    def lock(self) -> bool:
+        """Lock the file; tell whether it is locked now and still there."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        # The daemon that held it may have removed it a moment ago.
+        return os.fstat(self._fd).st_nlink > 0
 
     def write(self, *, durable: bool, **fields: str | int) -> None:
         """Add a line.
@@ -149,6 +174,16 @@ class Intent:
         if durable:
             os.fsync(self._fd)
             os.fsync(self._journal.fd)
+
+    def touch(self) -> int:
+        """Begin the file's time anew; return when it changed."""
+        os.utime(self._fd)
+        return self.changed_ns
+
+    @property
+    def changed_ns(self) -> int:
+        """When the file changed last."""
+        return os.fstat(self._fd).st_mtime_ns
 
     @property
     def size(self) -> int:
@@ -183,7 +218,7 @@ class Intent:
         """Remove the file: nothing is left to finish. One that was let go of stays."""
         if self._fd < 0:
             return
-        os.unlink(self._file_name, dir_fd=self._journal.fd)
+        os.unlink(self.file_name, dir_fd=self._journal.fd)
         self.close()
 
     def close(self) -> None:
@@ -191,15 +226,6 @@ class Intent:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
-
-
-def _lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    # The daemon that held it may have removed it a moment ago.
-    return os.fstat(fd).st_nlink > 0
 
 
 def _checked(fields: dict[str, object]) -> Record | None:
@@ -214,7 +240,9 @@ def _checked(fields: dict[str, object]) -> Record | None:
         cli_home, parent = (os.fsencode(fields.get(name, "")) for name in ("cli_home", "parent"))  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return None
-    conversation_id, recovery = (str(fields.get(name, "")) for name in ("conversation_id", "recovery"))
+    conversation_id, recovery, restore_id = (
+        str(fields.get(name, "")) for name in ("conversation_id", "recovery", "restore_id")
+    )
     staging_inode, old_inode = (number if type(number) is int else -1 for number in numbers)
     if fields.get("version") != VERSION or min(staging_inode, old_inode) < 0:
         return None
@@ -222,5 +250,15 @@ def _checked(fields: dict[str, object]) -> Record | None:
         return None
     if recovery and not is_entry_name(recovery, conversation_id):
         return None
-    is_replacing = fields.get("phase") == "replace"
-    return Record(cli_home, parent, conversation_id, recovery, staging_inode, old_inode, is_replacing=is_replacing)
+    if restore_id and not RESTORE_ID.fullmatch(restore_id):
+        return None
+    return Record(
+        cli_home,
+        parent,
+        conversation_id,
+        recovery,
+        staging_inode,
+        old_inode,
+        is_replacing=fields.get("phase") == "replace",
+        restore_id=restore_id,
+    )

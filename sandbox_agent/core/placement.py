@@ -10,7 +10,9 @@ from sandbox_agent.core.intent import Record
 from sandbox_agent.core.lock import folder_lock
 from sandbox_agent.core.recovery_entry import Sidecar, new_entry_name
 from sandbox_agent.core.rename import identity_at
+from sandbox_agent.core.resume import resume
 from sandbox_agent.core.rollback import Rollback
+from sandbox_agent.core.session import open_cli_home
 from sandbox_agent.core.slot import Slot
 from sandbox_agent.core.staging import Staging
 from sandbox_agent.core.swap import Swap
@@ -18,6 +20,7 @@ from sandbox_agent.core.target import MadeFolders, check_idle
 from sandbox_api.errors import ConflictError, UnavailableError, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
     from typing import Self
 
@@ -25,8 +28,10 @@ if TYPE_CHECKING:
     from sandbox_agent.core.intent import Intent
     from sandbox_agent.core.owner import Owner
     from sandbox_agent.core.paths import Directory
+    from sandbox_agent.core.resume import Part
     from sandbox_agent.core.sandbox import Place, Sandbox
     from sandbox_agent.core.target import Target
+    from sandbox_api.manifest import Entry
 
 _log = logging.getLogger(__name__)
 _MAX_TRIES_COUNT = 3
@@ -45,8 +50,8 @@ class _Staged:
 class Placement:
     """Where a restore stages its session and how that gets into place; nothing happens before `stage`.
 
-    A context manager: leaving it without a commit removes what is staged; where that fails, the error that ended the
-    block gets a note.
+    A context manager: leaving it without a commit removes what is staged, or with `keep` leaves it to the next attempt;
+    where that fails, the error that ended the block gets a note.
 
     Args:
         sandbox: Where.
@@ -56,6 +61,7 @@ class Placement:
         full_durability: Whether the result must survive a power loss.
         owner: User and group id of all that is made.
         force: Replace what a running process has open.
+        restore_id: Names all attempts at this restore; empty: it is the only one.
     """
 
     def __init__(
@@ -68,6 +74,7 @@ class Placement:
         full_durability: bool,
         owner: Owner | None,
         force: bool,
+        restore_id: str = "",
     ) -> None:
         self._sandbox = sandbox
         self._place = place
@@ -76,6 +83,8 @@ class Placement:
         self._durable = full_durability
         self._owner = owner
         self._force = force
+        self._restore_id = restore_id
+        self._is_kept = False
         self._back = Rollback()
         self._staged: _Staged | None = None
 
@@ -87,12 +96,44 @@ class Placement:
     ) -> None:
         if error is None:
             self.discard()
+        elif self._is_kept and self._staged is not None:
+            self._leave(self._staged, error)
         else:
             self._abandon(error)
 
     def stage(self) -> Staging:
         """Return the staging directory, made and noted in the journal when this is first asked for."""
         return self._stage().staging
+
+    def keep(self) -> None:
+        """Leave what is staged to the next attempt when this one fails; not to be told once a commit has begun."""
+        self._is_kept = True
+
+    def resume(self, entries: Sequence[Entry]) -> dict[bytes, Part]:
+        """Move here what broken attempts at this restore had staged, as far as it is good; nothing else of it stays.
+
+        Args:
+            entries: What is lacking.
+
+        Returns:
+            What is there, by path.
+
+        Raises:
+            ConflictError: `busy`: another daemon is at work on it.
+        """
+        cli_home = open_cli_home(self._sandbox, self._place)
+        if cli_home is None:
+            return {}
+        with cli_home:
+            return resume(
+                self._sandbox.journal,
+                entries,
+                self.stage,
+                restore_id=self._restore_id,
+                cli_home=cli_home,
+                parent=self._target.parent,
+                conversation_id=self._place.conversation_id,
+            )
 
     def target_path(self) -> bytes:
         """Return the absolute path the session will have."""
@@ -152,6 +193,14 @@ class Placement:
         if self._staged is not None:
             _close(self._staged)
 
+    def _leave(self, staged: _Staged, error: BaseException) -> None:
+        self._back = Rollback()
+        try:
+            self._sandbox.journal.keep(staged.intent)
+        except OSError as failure:
+            error.add_note(f"while leaving it to the next attempt: {failure}")
+        _close(staged)
+
     def _stage(self) -> _Staged:
         tries_count = 0
         while self._staged is None:
@@ -172,7 +221,9 @@ class Placement:
         with Rollback() as opened:
             opened.add(cli_home.close)
             opened.add(folder.close)
-            record = Record(cli_home.path, self._target.parent, self._place.conversation_id)
+            record = Record(
+                cli_home.path, self._target.parent, self._place.conversation_id, restore_id=self._restore_id
+            )
             intent = self._sandbox.journal.begin(record, durable=self._durable)
             opened.add(intent.end)
             staging = Staging(folder, intent.staging_name, self._owner)

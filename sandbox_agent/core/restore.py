@@ -30,9 +30,13 @@ if TYPE_CHECKING:
 
     from sandbox_agent.core.owner import Owner
     from sandbox_agent.core.paths import Directory
+    from sandbox_agent.core.resume import Part
     from sandbox_agent.core.sandbox import Place, Sandbox
     from sandbox_api.limits import Limits
     from sandbox_api.manifest import Entry
+
+MAX_PARTS_COUNT = 64
+"""Files that are gone on with behind a part of them; the contract says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,11 @@ class Restore:
     """One restore: `begin`, then `feed` until all is there, then `commit`; blocking.
 
     A context manager: leaving it without a commit leaves the old session in place and nothing staged, and no folder
-    that was not there before. A clean-up that fails is a note of the error that made it necessary.
+    that was not there before, unless it was told to `keep`. A clean-up that fails is a note of the error that made it
+    necessary.
+
+    Attributes:
+        staged_bytes: What broken attempts had staged whole; known after `begin`.
 
     Args:
         sandbox: Where the session goes.
@@ -75,6 +83,7 @@ class Restore:
         full_durability: Whether the result must survive a power loss.
         owner: User and group id of all that is written; None: the daemon's own.
         force: Replace the session even when a running process has it open.
+        restore_id: Names all attempts at this restore; empty: it is the only one.
     """
 
     def __init__(
@@ -88,6 +97,7 @@ class Restore:
         full_durability: bool,
         owner: Owner | None,
         force: bool,
+        restore_id: str = "",
     ) -> None:
         self._sandbox = sandbox
         self._place = place
@@ -97,6 +107,11 @@ class Restore:
         self._full_durability = full_durability
         self._owner = owner
         self._force = force
+        self._restore_id = restore_id
+        self._parts: dict[bytes, Part] = {}
+        self._is_kept = False
+        self._is_committing = False
+        self.staged_bytes = 0
         self._stack = ExitStack()
         self._placement: Placement | None = None
 
@@ -106,17 +121,19 @@ class Restore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._is_kept and self._restore_id and not self._is_committing and self._placement is not None:
+            self._placement.keep()
         self._stack.__exit__(kind, error, trace)
 
     def begin(self) -> list[bool]:
         """Check all that can be checked before content arrives, and tell for each entry whether it is lacking.
 
-        Nothing is written yet.
+        Nothing is written yet; what broken attempts had staged is verified and moved.
 
         Raises:
             SessionError: `unsafe_name`, `protocol`, `empty`, `digest_mismatch`, `missing_required`, `symlink`,
                 `root_symlink`, `hook_*`.
-            ConflictError: `other_bucket`, `in_use`, `exists`.
+            ConflictError: `other_bucket`, `in_use`, `exists`, `busy`.
             ConfigurationError: `owner`, `invalid_id`, `invalid_bucket`.
             LimitError: `max_files`, `max_bytes`, `disk_full`.
             WorkspaceError: `outside_roots`, `unsafe_path`, `access`.
@@ -130,6 +147,9 @@ class Restore:
             if profile.validate or profile.relocate:
                 self._hooks.start()  # ready when all has arrived
             self._existing = self._open_existing()
+            if self._restore_id:
+                where = (cli_home_path(self._sandbox, self._place), self._target.relative)
+                self._stack.enter_context(self._sandbox.journal.kept.claimed(self._restore_id, where))
             placement = Placement(
                 self._sandbox,
                 self._place,
@@ -138,12 +158,46 @@ class Restore:
                 full_durability=self._full_durability,
                 owner=self._owner,
                 force=self._force,
+                restore_id=self._restore_id,
             )
             self._placement = self._stack.enter_context(placement)
             self._draft = Draft(self._entries, profile, self._existing, placement.stage)
             self._stack.callback(self._draft.close)
+            if self._restore_id:
+                self._resume(placement)
             check_room(self._nearest(), self._draft.lacking_sizes_bytes)
-        return self._draft.lacking
+        lacking = {entry.path for entry in self._draft.lacking}
+        return [entry.path in lacking for entry in self._entries]
+
+    @property
+    def parts(self) -> list[tuple[int, Part]]:
+        """Entries of which broken attempts had staged a part, and what is there; known after `begin`."""
+        return [
+            (index, self._parts[entry.path]) for index, entry in enumerate(self._entries) if entry.path in self._parts
+        ]
+
+    @property
+    def left_bytes(self) -> int:
+        """How much of the lacking contents is to be fed."""
+        return sum(self._draft.lacking_sizes_bytes)
+
+    def go_on(self, indices: Sequence[int]) -> None:
+        """Take note behind which of the parts the contents go on; what is there of the others goes.
+
+        Raises:
+            SessionError: `protocol`: there is no such part.
+        """
+        offered = [index for index, _ in self.parts]
+        chosen = set(indices)
+        if [index for index in offered if index in chosen] != list(indices):
+            raise SessionError("protocol", "the client goes on with a part that was not offered")
+        paths = {self._entries[index].path for index in chosen}
+        with failures():
+            self._use({path: part for path, part in self._parts.items() if path in paths})
+
+    def keep(self) -> None:
+        """From now on a failure leaves what is staged to the next attempt, unless the commit has begun by then."""
+        self._is_kept = True
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the lacking contents, in any split.
@@ -168,6 +222,7 @@ class Restore:
         draft, placement, conversation_id = self._draft, self._placement, self._place.conversation_id
         if placement is None:
             raise SessionError("protocol", "a restore is committed before it began")
+        self._is_committing = True
         with failures():
             # Empty files need no bytes to arrive.
             draft.feed(b"")
@@ -181,6 +236,21 @@ class Restore:
             target = placement.target_path()
             recovery, not_atomic = placement.commit()
             return self._result(target, recovery=recovery, not_atomic=not_atomic)
+
+    def _resume(self, placement: Placement) -> None:
+        sizes = {entry.path: entry.size for entry in self._draft.lacking}
+        taken = placement.resume(self._draft.lacking)
+        whole = {path for path, part in taken.items() if part.size == sizes[path]}
+        self.staged_bytes = sum(sizes[path] for path in whole)
+        self._draft.add_staged(whole)
+        self._parts = {path: part for path, part in taken.items() if path not in whole}
+        self._use(dict(list(self._parts.items())[:MAX_PARTS_COUNT]))
+
+    def _use(self, parts: dict[bytes, Part]) -> None:
+        for path in self._parts.keys() - parts.keys():
+            self._draft.drop(path)
+        self._parts = parts
+        self._draft.go_on(parts)
 
     def _open_existing(self) -> Existing | None:
         cli_home = open_cli_home(self._sandbox, self._place)

@@ -8,6 +8,7 @@ whole.
 from __future__ import annotations
 
 import os
+import stat
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -15,7 +16,10 @@ from uuid import uuid4
 from sandbox_agent.core.copy import write_all
 from sandbox_agent.core.owner import give
 from sandbox_agent.core.paths import FILE_FLAGS
-from sandbox_agent.core.removal import empty_directory
+from sandbox_agent.core.removal import empty_directory, remove_tree
+from sandbox_agent.core.rename import identity_at, rename_exclusive
+from sandbox_agent.core.rollback import Rollback
+from sandbox_api.errors import ConflictError, printable
 from sandbox_api.names import STAGING_PREFIX
 
 if TYPE_CHECKING:
@@ -71,6 +75,58 @@ class Staging:
             write_all(fd, content)
         finally:
             os.close(fd)
+
+    def take(self, folder: Directory, name: bytes, path: bytes, fd: int) -> bool:
+        """Move a file of another directory here; tell whether it is the one that is open, else it goes.
+
+        Args:
+            folder: Where it is.
+            name: Its name there.
+            path: The path it is to have here, at which nothing is.
+            fd: The file, open.
+
+        Raises:
+            OSError: it cannot be moved, or not be made like the others; then it is not here.
+        """
+        target, new_name = self._folder(path.rpartition(b"/")[0]), _last(path)
+        rename_exclusive(folder, name, target, new_name)
+        status = os.fstat(fd)
+        try:
+            is_same = identity_at(target, new_name) == (status.st_dev, status.st_ino)
+            if is_same:
+                os.fchmod(fd, _FILE_MODE)
+                give(fd, self._owner)
+        except BaseException:
+            remove_tree(target, new_name)
+            raise
+        if not is_same:
+            remove_tree(target, new_name)
+        return is_same
+
+    def append(self, path: bytes, size: int) -> int:
+        """Open a staged file to write on behind its beginning; the caller closes the descriptor.
+
+        Args:
+            path: The file.
+            size: What is there; more than that is cut off.
+
+        Raises:
+            ConflictError: `target_changed`: less is there by now.
+            OSError: it cannot be opened.
+        """
+        fd = self.directory.file(path, os.O_WRONLY)
+        with Rollback() as back:
+            back.add(lambda: os.close(fd))
+            self._cut(path, fd, size)
+        return fd
+
+    def _cut(self, path: bytes, fd: int, size: int) -> None:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_size < size:
+            where = printable(self.directory.join(path))
+            raise ConflictError("target_changed", f"'{where}' changed while it was gone on with", facts={"path": where})
+        os.ftruncate(fd, size)
+        os.lseek(fd, size, os.SEEK_SET)
 
     def open(self, path: bytes) -> int:
         """Open a staged file for reading; the caller closes it."""

@@ -12,10 +12,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sandbox_agent.core.journal import Journal
+from sandbox_agent.core.kept import Kept
 from sandbox_agent.core.paths import Directory
 from sandbox_api.errors import WorkspaceError, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandbox_agent.core.file_set_record import FileSetRecord
+    from sandbox_agent.core.intent import Intent, Record
     from sandbox_agent.core.paths import Roots
 
 
@@ -24,9 +29,11 @@ class StateJournal(Journal):
 
     Args:
         path: Absolute path of the folder, named by the operator.
+        kept: What waits in it to be gone on with.
     """
 
-    def __init__(self, path: bytes) -> None:
+    def __init__(self, path: bytes, kept: Kept | None = None) -> None:
+        self.kept = kept or Kept()
         self._path = path
         self._opened: Directory | None = None
         self._lock = threading.Lock()
@@ -46,6 +53,18 @@ class StateJournal(Journal):
                     os.mkdir(self._path, 0o700)
                 self._opened = self._open()
             return self._opened
+
+    def take_kept(
+        self, restore_id: str, is_meant: Callable[[Record | FileSetRecord], bool]
+    ) -> list[tuple[Intent, Record | FileSetRecord]]:
+        """Return what waits for a restore, as `Journal.take_kept`. No folder: nothing does.
+
+        Raises:
+            ConflictError: `busy`: another daemon is at work on one of them.
+            WorkspaceError: `access`: others may write to the folder.
+            OSError: it is there and cannot be opened.
+        """
+        return super().take_kept(restore_id, is_meant) if os.path.lexists(self._path) else []
 
     def sweep(self, roots: Roots, home: bytes | None = None) -> list[str]:
         """Finish or remove what dead daemons left; return what was done, for the log. No folder: nothing was left.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+import grpc
 
 from sandbox_agent.core.bundle_check import BundleCheck
 from sandbox_agent.core.capture import Capture
@@ -17,15 +21,13 @@ from sandbox_agent.services.worker import Worker
 from sandbox_api.errors import ConfigurationError, SessionError
 from sandbox_api.framing import Batcher
 from sandbox_api.manifest import DIGEST_BYTES, Entry
-from sandbox_api.names import check_conversation_id, path_problem
+from sandbox_api.names import check_conversation_id, check_restore_id, path_problem
 from sandbox_api.v1 import bundle_pb2, bundle_pb2_grpc, payload_pb2
 from sandbox_api.wire import chunk_message, pack_manifest, unpack_limits, unpack_manifest, unpack_profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from concurrent.futures import Executor
-
-    import grpc
 
     from sandbox_agent.core.recovery import Item
     from sandbox_agent.core.restore import Result
@@ -68,6 +70,7 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
         header = await incoming.header()
         place = place_of(header.place)
         limits = unpack_limits(header.limits, self._sandbox.limits)
+        restore_id = check_restore_id(header.restore_id)
         async with Worker(self._executor) as worker:
             manifest = await incoming.manifest(header.manifest_bytes, limits)
             entries = await worker.run(unpack_manifest, manifest, max_files=limits.max_files)
@@ -81,13 +84,18 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
                     full_durability=is_full(header.durability),
                     owner=owner_of(header),
                     force=header.force,
+                    restore_id=restore_id,
                 )
             )
-            lacking = await worker.run(restore.begin)
-            await context.write(bundle_pb2.RestoreResponse(need=_pack_need(lacking)))
-            incoming.expect(sum(entry.size for entry, is_lacking in zip(entries, lacking, strict=True) if is_lacking))
-            _check_digest(await incoming.pass_on(worker, restore.feed), header.digest)
-            result = await worker.run(restore.commit)
+            with _kept_when_broken(restore, incoming):
+                lacking = await worker.run(restore.begin)
+                await context.write(bundle_pb2.RestoreResponse(need=_pack_need(lacking, restore)))
+                if restore.parts:
+                    _, resumed = await incoming.part("resume")
+                    await worker.run(restore.go_on, list(resumed.entries))
+                incoming.expect(restore.left_bytes)
+                _check_digest(await incoming.pass_on(worker, restore.feed), header.digest)
+                result = await worker.run(restore.commit)
         await context.write(bundle_pb2.RestoreResponse(result=_pack_result(result)))
 
     async def Validate(self, request_iterator: object, context: Context) -> bundle_pb2.ValidateResponse:  # noqa: N802, D102, ARG002
@@ -200,11 +208,29 @@ def _check_digest(trailer: bytes, header: bytes) -> None:
         raise SessionError("digest_mismatch", "the trailer names another bundle digest than the header")
 
 
-def _pack_need(lacking: list[bool]) -> bundle_pb2.RestoreNeed:
+@contextmanager
+def _kept_when_broken(restore: Restore, incoming: Incoming) -> Iterator[None]:
+    """Leave what is staged to the next attempt when the stream broke, and for no other failure."""
+    try:
+        yield
+    except (asyncio.CancelledError, grpc.aio.BaseError):
+        restore.keep()
+        raise
+    except SessionError:
+        if incoming.is_cut:
+            restore.keep()
+        raise
+
+
+def _pack_need(lacking: list[bool], restore: Restore) -> bundle_pb2.RestoreNeed:
     bits = bytearray((len(lacking) + 7) // 8)
     for index, is_lacking in enumerate(lacking):
         bits[index // 8] |= is_lacking << index % 8
-    return bundle_pb2.RestoreNeed(lacking=bytes(bits))
+    parts = [
+        bundle_pb2.StagedPart(entry=index, size=part.size, sha256=part.content.digest())
+        for index, part in restore.parts
+    ]
+    return bundle_pb2.RestoreNeed(lacking=bytes(bits), parts=parts, staged_bytes=restore.staged_bytes)
 
 
 def _pack_result(result: Result) -> bundle_pb2.RestoreResult:

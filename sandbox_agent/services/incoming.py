@@ -30,6 +30,9 @@ class Incoming:
 
     All its messages are a choice named `part` of `header`, `chunk` and `trailer`.
 
+    Attributes:
+        is_cut: Whether the stream ended before its trailer, as one does whose connection broke.
+
     Raises:
         SessionError: from every method: `protocol` for another order, `incomplete` for an end before the trailer.
     """
@@ -37,6 +40,7 @@ class Incoming:
     def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         self._context = context
         self._check = PayloadCheck()
+        self.is_cut = False
         self._early = b""
         self._trailer: Any = None
 
@@ -109,6 +113,7 @@ class Incoming:
     async def _next(self) -> tuple[str, Any]:
         message = await self._context.read()
         if message is _EOF:
+            self.is_cut = True
             raise SessionError("incomplete", "the stream ended before its trailer")
         part = message.WhichOneof("part") or "message without content"
         return part, getattr(message, part, None)

@@ -103,6 +103,7 @@ def test_capabilities_of_this_kernel() -> None:
     """The kernels we test on have it all."""
     assert capability.capabilities() == [
         "bundle.capture.held",
+        "bundle.restore.id",
         "bundle.restore.negotiate",
         "fs.exchange",
         "fs.openat2",

@@ -1,0 +1,135 @@
+"""Which stagings wait to be gone on with after the stream of their restore broke.
+
+The one rule: what waits is bounded in number and in time, and the time runs by a clock that nobody sets. What a killed
+daemon left gets the whole time from when the next one first sees it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sandbox_api.errors import ConflictError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Hashable, Iterator
+
+MAX_KEPT_COUNT = 8
+"""Stagings that wait at the same time; the oldest go first."""
+
+MAX_KEPT_SECONDS = 600.0
+"""How long one waits, unless the operator says otherwise."""
+
+
+class Kept:
+    """What waits, by the names of the journal's files; for all calls of a daemon, from any thread.
+
+    Args:
+        max_seconds: How long each waits.
+        max_count: How many wait.
+        now: Gives seconds of a clock that only goes forward.
+
+    Attributes:
+        changed: Guards everything here, and told when there is something new. Whoever looks at journal files of
+            restores that may go on holds it, so that no look is taken for a restore at work.
+    """
+
+    def __init__(
+        self,
+        max_seconds: float = MAX_KEPT_SECONDS,
+        max_count: int = MAX_KEPT_COUNT,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._max_seconds = max_seconds
+        self._max_count = max_count
+        self._now = now
+        self._claimed: set[Hashable] = set()
+        self._until: dict[bytes, tuple[int, float]] = {}
+        self._is_ended = False
+        self.changed = threading.Condition()
+
+    @contextmanager
+    def claimed(self, restore_id: str, place: Hashable) -> Iterator[None]:
+        """Hold a restore id at a place for one restore.
+
+        Raises:
+            ConflictError: `busy`: another one of this daemon has it.
+        """
+        key = (restore_id, place)
+        with self.changed:
+            if key in self._claimed:
+                raise busy(restore_id)
+            self._claimed.add(key)
+        try:
+            yield
+        finally:
+            with self.changed:
+                self._claimed.discard(key)
+
+    def is_waiting(self, name: bytes, changed_ns: int) -> bool:
+        """Tell whether a staging may wait on; the first time it is asked about in a state, its time begins.
+
+        Args:
+            name: Of its journal file, which nobody has locked.
+            changed_ns: When that file changed last.
+        """
+        with self.changed:
+            now = self._now()
+            if self._until.get(name, (0, 0.0))[0] != changed_ns:
+                self._until.pop(name, None)
+                self._until[name] = (changed_ns, now + self._max_seconds)
+                for surplus in list(self._until)[: -self._max_count]:
+                    self._until[surplus] = (self._until[surplus][0], now)
+                self.changed.notify_all()
+            if self._until[name][1] > now:
+                return True
+            del self._until[name]
+            return False
+
+    def forget(self, name: bytes) -> None:
+        """Take note that a restore goes on with a staging, or that it is gone."""
+        with self.changed:
+            self._until.pop(name, None)
+
+    def forget_all_but(self, names: Collection[bytes]) -> None:
+        """Take note that there are only these journal files."""
+        with self.changed:
+            self._until = {name: until for name, until in self._until.items() if name in names}
+
+    def wait(self) -> bool:
+        """Block until the time of something is over; False: until nothing waits any more, since the daemon ends."""
+        with self.changed:
+            while not self._is_ended:
+                left_seconds = min((until - self._now() for _, until in self._until.values()), default=None)
+                if left_seconds is not None and left_seconds <= 0:
+                    return True
+                self.changed.wait(left_seconds)
+            return False
+
+    def forget_over(self) -> None:
+        """Take note that all has been done about what is over; what could not be removed is for another start."""
+        with self.changed:
+            now = self._now()
+            self._until = {name: until for name, until in self._until.items() if until[1] > now}
+
+    def end(self) -> bool:
+        """Let nothing wait from now on; tell whether anything did."""
+        with self.changed:
+            was_waiting = bool(self._until)
+            self._is_ended = True
+            self._max_seconds = 0.0
+            self._until.clear()
+            self.changed.notify_all()
+            return was_waiting
+
+
+def busy(restore_id: str) -> ConflictError:
+    """Return the failure of a restore whose id another one is using."""
+    return ConflictError(
+        "busy",
+        f"the restore {restore_id} is at work already",
+        hint="wait for it, or use an id of its own for each restore",
+        facts={"restore_id": restore_id},
+    )
