@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_client.stores.archive_schedule import Part, Schedule, advance, parts
+from host_client.stores.archive_schedule import Part, Schedule, Wanted, advance, parts
 
 CONTENTS = {"a": b"alpha", "b": b"be", "c": b"", "d": b"delta!", "e": b"e"}
 
@@ -18,16 +18,21 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def wanted(name: str) -> Wanted:
+    """Return an object as a manifest speaks of it."""
+    return Wanted(name, len(CONTENTS[name]))
+
+
 def whole(names: str) -> list[Part]:
     """Return a file that is whole objects, one after the other."""
-    return [Part(name, len(CONTENTS[name]), 0, len(CONTENTS[name])) for name in names]
+    return [Part(wanted(name), 0, len(CONTENTS[name])) for name in names]
 
 
 def wrong_files(schedule: Schedule[str], missing: str = "") -> tuple[list[str], list[str]]:
     """Go through a schedule; return the order of objects, and whose files turned out to be others."""
     order = []
     wrong: list[str] = []
-    for name, steps in schedule.order():
+    for (name, _), steps in schedule.order():
         order.append(name)
         for _, owners in advance(steps, None if name == missing else CONTENTS[name]):
             wrong += owners
@@ -36,17 +41,14 @@ def wrong_files(schedule: Schedule[str], missing: str = "") -> tuple[list[str], 
 
 def test_a_stream_of_files_is_cut_into_parts() -> None:
     """Files within a chunk, across chunks and without content."""
-    assert list(parts([3, 0, 4, 2], [("x", 5), ("y", 4)])) == [
-        [Part("x", 5, 0, 3)],
-        [],
-        [Part("x", 5, 3, 5), Part("y", 4, 0, 2)],
-        [Part("y", 4, 2, 4)],
-    ]
+    x, y = Wanted("x", 5), Wanted("y", 4)
+    assert list(parts([3, 0, 4, 2], [x, y])) == [[Part(x, 0, 3)], [], [Part(x, 3, 5), Part(y, 0, 2)], [Part(y, 2, 4)]]
 
 
 def test_what_chunks_do_not_have_is_left_out() -> None:
     """Sizes that do not fit make no endless loop, and no part that is not there."""
-    assert list(parts([9, 1], [("x", 5)])) == [[Part("x", 5, 0, 5)], []]
+    x = Wanted("x", 5)
+    assert list(parts([9, 1], [x])) == [[Part(x, 0, 5)], []]
 
 
 def test_common_beginnings_are_read_once() -> None:
@@ -55,7 +57,7 @@ def test_common_beginnings_are_read_once() -> None:
     names = "abdeab"
     for count in range(1, 5):
         file = whole(names[:count])
-        schedule.add(file, sha256(b"".join(CONTENTS[part.name] for part in file)), f"s{count}")
+        schedule.add(file, sha256(b"".join(CONTENTS[part.wanted.name] for part in file)), f"s{count}")
     order, wrong = wrong_files(schedule)
     assert order == ["a", "b", "d", "e"]
     assert not wrong
@@ -87,7 +89,7 @@ def test_what_a_missing_object_hurts() -> None:
     schedule: Schedule[str] = Schedule()
     for names in ("a", "ab", "abd", "db"):
         schedule.add(whole(names), sha256(b"other"), names)
-    assert set(schedule.hurt("b")) == {"ab", "abd", "db"}
+    assert set(schedule.hurt(wanted("b"))) == {"ab", "abd", "db"}
     assert wrong_files(schedule, missing="b")[1] == ["a"]
 
 
