@@ -1,0 +1,502 @@
+"""Conversations in an archive: every version once, shared by hosts, verified, and restored anywhere.
+
+The one rule: the archive's index is read before anything else and is what a capture must replace, so that nobody's
+snapshot is lost, and nothing is told to be archived before the index says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, TypeVar
+
+from host_client.errors import (
+    ConfigurationError,
+    ConflictError,
+    Offender,
+    SessionError,
+    WorkspaceError,
+    printable,
+)
+from host_client.sandbox.task import in_thread, opened_in_thread
+from host_client.stores import archive_lineage
+from host_client.stores.archive_cache import DEFAULT_MAX_BYTES, ArchiveCache, default_directory
+from host_client.stores.archive_capture import ArchiveCapture, StaleCopyError
+from host_client.stores.archive_codec import Codec
+from host_client.stores.archive_content import is_native, kept_context
+from host_client.stores.archive_index import Origin
+from host_client.stores.archive_key import archive_key
+from host_client.stores.archive_layout import Layout
+from host_client.stores.archive_native import NativeMethods
+from host_client.stores.archive_publish import Draft, Publication
+from host_client.stores.archive_read import ArchiveReader
+from host_client.stores.archive_writer import ArchivedContent, write_content
+from sandbox_api.names import check_conversation_id
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from pathlib import Path
+
+    from host_client.stores.archive_cache import Copy, PrivateHome
+    from host_client.stores.archive_index import Index, Snapshot
+    from host_client.stores.archive_key import ArchiveKey
+    from host_client.stores.archive_manifest import Manifest
+    from host_client.stores.archive_read import StoredIndex
+    from host_client.stores.context import ConversationContext
+    from host_client.stores.contract import Comparison, ConversationRecord, ConversationStore, RestoreOutcome
+    from host_client.transports.contract import Transport
+
+T = TypeVar("T")
+
+_MAX_TOLD_CHARACTERS_COUNT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveReference:
+    """Where a record's conversation is archived.
+
+    Attributes:
+        transport_name: The place, for people.
+        namespace: The namespace.
+        key: The key of the index.
+        revision: The index's revision when the record was made.
+        archive_id: The conversation's id in the archive; after a fork another one than the record's.
+        snapshot_id: The snapshot.
+    """
+
+    transport_name: str
+    namespace: str
+    key: str
+    revision: str
+    archive_id: str
+    snapshot_id: str
+
+
+class TransportConversations(NativeMethods):
+    """A `NativeConversationStore` that keeps the conversations of another one in an archive.
+
+    A capture goes through the base store into a private folder of this host and from there into the archive, as a new
+    snapshot in front of the newest one; only what is new is sent and stored. A record's file is a copy in a cache of
+    this host, which is plain text, bounded, and made again from the archive when it is gone.
+
+    What goes on in sandboxes is compared with the newest snapshot: a capture that does not begin with it is refused
+    (`conflict`/`behind`, `diverged`). Which bytes count is what the base store's format says: the main transcript, a
+    bundle's logs, or all files of a bundle whose profile names no logs.
+
+    Args:
+        base: The store of a format.
+        transport: Keeps the objects.
+        namespace: Whose conversations these are; objects are shared within it, and nothing is with others.
+        key: Encrypts everything but ids, sizes and times; a function that returns it may block. None: nothing is.
+        compress: Whether objects are compressed where that makes them smaller.
+        cache: Directory of the copies; None: `outpost/archive` in the user's folder for caches.
+        max_cache_bytes: How many bytes of copies stay.
+        force: Archive also what does not go on from the newest snapshot, in front of it.
+
+    Raises:
+        ConfigurationError: `invalid_key`: the namespace; `invalid_argument`: the store keeps several formats.
+    """
+
+    def __init__(
+        self,
+        base: ConversationStore,
+        *,
+        transport: Transport,
+        namespace: str,
+        key: ArchiveKey | Callable[[], bytes] | None = None,
+        compress: bool = True,
+        cache: Path | None = None,
+        max_cache_bytes: int = DEFAULT_MAX_BYTES,
+        force: bool = False,
+    ) -> None:
+        if base.format is None:
+            raise ConfigurationError(
+                "invalid_argument",
+                "a store of several formats cannot be archived",
+                hint="archive each format by its own store",
+            )
+        self.base = base
+        self.transport = transport
+        self.namespace = namespace
+        self.force = force
+        self._format = base.format
+        self._layout = Layout(namespace)
+        self._given_key = key
+        self._compress = compress
+        self._cache = ArchiveCache(cache or default_directory(), max_bytes=max_cache_bytes)
+        self._opened: ArchiveReader | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the name of the archive, for people."""
+        return f"transport:{self.namespace}:{self._format}"
+
+    @property
+    def format(self) -> str:
+        """Return the format's name."""
+        return self._format
+
+    async def capture(self, conversation_id: str, context: ConversationContext) -> ConversationRecord:
+        """Capture a conversation and archive it as a new snapshot, in front of the newest one.
+
+        Content that the newest snapshot has already publishes nothing, and the record says `unchanged`. On failure or
+        cancel the archive is as it was, and so is the sandbox in any case.
+
+        Args:
+            conversation_id: Its id in the archive: the CLI's, or what it was forked to.
+            context: As the base's `capture` takes it; repository and conversation home are not used.
+
+        Raises:
+            ConflictError: `stale_revision`: somebody else archived it meanwhile; `behind`: the sandbox has less than
+                the newest snapshot; `diverged`: it has something else.
+            SessionError: `missing_object` and others of `locate` about the newest snapshot; those of the base's
+                `capture`.
+            OutpostError: those of the base's `capture` and of the transport.
+        """
+        started_seconds = time.perf_counter()
+        reader = await self._reader()
+        stored = await reader.find_index(check_conversation_id(conversation_id))
+        newest = await self._newest(reader, stored)
+        capture = ArchiveCapture(self.base, reader, conversation_id, stored, newest, context)
+
+        async def run(private: PrivateHome) -> ConversationRecord:
+            record = await capture.run(private, partial(self._has_diverged, context))
+            copied = await in_thread(_keep, private, record)
+            index = capture.published
+            return replace(
+                copied,
+                duration_seconds=time.perf_counter() - started_seconds,
+                reference=self._reference(index, index.index.head),
+            )
+
+        if newest is not None and is_native(self.base):
+            # Where nobody reads the copy of the newest snapshot, the base goes on with it and fetches what is new.
+            name = _copy_name(self._format, newest.conversation_id, newest.digest)
+            async with opened_in_thread(lambda: self._cache.claim(name) or nullcontext()) as claimed:
+                if claimed is not None:
+                    try:
+                        return await run(claimed)
+                    except StaleCopyError:
+                        pass  # begun again below, in an empty folder
+        async with opened_in_thread(self._cache.begin) as private:
+            return await run(private)
+
+    async def locate(
+        self, conversation_id: str, context: ConversationContext, *, snapshot: str = ""
+    ) -> ConversationRecord:
+        """Find a snapshot, verify it as the base store does, and return its record.
+
+        Args:
+            conversation_id: The conversation's id in the archive.
+            context: As the base's `locate` takes it; repository and conversation home are not used.
+            snapshot: Id of a snapshot, or the beginning of one; empty: the newest.
+
+        Raises:
+            SessionError: `not_found`: the archive has no such conversation, or no such snapshot; `ambiguous`: several
+                snapshots begin so; `missing_object`: the archive has lost part of it; `corrupt`, `digest_mismatch`,
+                `tampered`; those of the base's `locate`.
+            ConfigurationError: `wrong_key`, `invalid_id`.
+            OutpostError: those of the transport.
+        """
+        stored = await self._index(conversation_id)
+        return await self._located(stored, _chosen(stored.index, snapshot), context)
+
+    async def restore(self, record: ConversationRecord, context: ConversationContext) -> RestoreOutcome:
+        """Put an archived conversation in place in the sandbox; see the base's `restore`.
+
+        The copy of the record is fetched again when it is gone, also on another host.
+
+        Raises:
+            OutpostError: those of `locate`, and of the base's `restore`.
+        """
+        record.checked_id(self._format)
+        return await self._with_copy(record, context, self.base.restore)
+
+    async def compare(self, record: ConversationRecord, context: ConversationContext) -> Comparison:
+        """Tell what the sandbox has of an archived conversation; see `NativeConversationStore`.
+
+        A base store that cannot compare has the sandbox's conversation captured; all its files decide then.
+
+        Raises:
+            OutpostError: those of `locate`, and of the base's `compare`.
+        """
+        record.checked_id(self._format)
+        return await self._with_copy(record, context, self._compared)
+
+    async def history(self, conversation_id: str) -> Sequence[Snapshot]:
+        """Return the snapshots of a conversation, the newest last.
+
+        Raises:
+            SessionError: `not_found`; those of `locate` about the index.
+            OutpostError: those of the transport.
+        """
+        return (await self._index(conversation_id)).index.entries
+
+    async def fork(self, conversation_id: str, new_id: str, *, snapshot: str = "") -> Snapshot:
+        """Begin another line of a conversation, with a snapshot of this one, whose data both share.
+
+        The CLI's own id stays what it is: records of the fork have it, and name the fork in their reference.
+
+        Args:
+            conversation_id: The conversation's id in the archive.
+            new_id: The fork's.
+            snapshot: As for `locate`.
+
+        Returns:
+            The first snapshot of the fork.
+
+        Raises:
+            ConflictError: `exists`: the archive has a conversation of the new id; `stale_revision`.
+            SessionError: those of `locate`.
+            OutpostError: those of the transport.
+        """
+        check_conversation_id(new_id)
+        reader = await self._reader()
+        stored = await self._index(conversation_id)
+        if await reader.find_index(new_id) is not None:
+            raise _exists(new_id)
+        chosen = _chosen(stored.index, snapshot)
+        manifest = await reader.manifest(stored.index, chosen)
+        draft = Draft(
+            archive_id=new_id,
+            native_id=stored.index.native_id,
+            source=manifest.source,
+            digest=manifest.digest,
+            previous=None,
+            origin=Origin(conversation_id, chosen.snapshot_id),
+        )
+        try:
+            published = await Publication(reader).fork(draft, manifest)
+        except ConflictError as error:
+            if error.reason == "stale_revision" and await reader.find_index(new_id) is not None:
+                raise _exists(new_id) from None
+            raise
+        return published.index.head
+
+    async def conversations(self) -> AsyncIterator[str]:
+        """Yield the ids of the format's conversations in the archive, in no order."""
+        prefix = f"{self._layout.conversations_prefix}/{self._format}"
+        async for info in self.transport.list(prefix):
+            found = self._layout.parse_conversation(info.key)
+            if found is not None and not found.snapshot_id and found.format == self._format:
+                yield found.archive_id
+
+    async def _reader(self) -> ArchiveReader:
+        if self._opened is None:
+            key = await in_thread(archive_key, self._given_key)
+            self._opened = ArchiveReader(
+                self.transport, self._layout, Codec(key, compress=self._compress), self._format
+            )
+        return self._opened
+
+    async def _index(self, conversation_id: str) -> StoredIndex:
+        reader = await self._reader()
+        stored = await reader.find_index(check_conversation_id(conversation_id))
+        if stored is None:
+            raise SessionError(
+                "not_found",
+                f"the archive {self.namespace} at {self.transport.name} has no {self._format} conversation "
+                f"{conversation_id}",
+                hint="capture it into the archive first; is it the right store and namespace?",
+                facts={"key": self._layout.index_key(self._format, conversation_id)},
+            )
+        return stored
+
+    async def _newest(self, reader: ArchiveReader, stored: StoredIndex | None) -> Manifest | None:
+        """Read the newest manifest; one that cannot be read keeps a forced capture from nothing."""
+        if stored is None:
+            return None
+        try:
+            return await reader.manifest(stored.index, stored.index.head)
+        except SessionError:
+            if not self.force:
+                raise
+            return None
+
+    async def _has_diverged(self, context: ConversationContext, stored: StoredIndex) -> bool:
+        """Have the base compare the newest snapshot with the sandbox: relocation alone makes no difference to it.
+
+        Returns:
+            Whether the capture is put in front of a snapshot that it does not go on from, on demand.
+
+        Raises:
+            ConflictError: `behind`, `diverged`.
+        """
+        head = stored.index.head
+        try:
+            record = await self._located(stored, head, replace(context, allow_empty=True))
+            comparison = await self.compare(record, context)
+        except SessionError:
+            if not self.force:
+                raise
+            return True
+        if not self.force:
+            archive_lineage.check_comparison(comparison, stored.index.id, head)
+        return comparison not in ("same", "ahead")
+
+    async def _located(
+        self, stored: StoredIndex, snapshot: Snapshot, context: ConversationContext
+    ) -> ConversationRecord:
+        reader = await self._reader()
+        manifest = await reader.manifest(stored.index, snapshot)
+        record = await self._cached(manifest, context)
+        if record is None:
+            async with self._fetched(reader, manifest, context) as private:
+                record = await self._verified(private.home, manifest, context)
+                record = await in_thread(_keep, private, record)
+        return replace(record, source=PurePosixPath(manifest.source), reference=self._reference(stored, snapshot))
+
+    async def _cached(self, manifest: Manifest, context: ConversationContext) -> ConversationRecord | None:
+        """Return the record of a copy that is on this host and what it should be; None: there is none."""
+        name = _copy_name(self._format, manifest.conversation_id, manifest.digest)
+        async with opened_in_thread(self._leased, name) as copy:
+            if copy is None:
+                return None
+            try:
+                return await self._verified(copy.home, manifest, context)
+            except (SessionError, WorkspaceError):
+                pass  # somebody changed it: it is made again
+        await in_thread(self._cache.drop, name)
+        return None
+
+    @asynccontextmanager
+    async def _fetched(
+        self, reader: ArchiveReader, manifest: Manifest, context: ConversationContext
+    ) -> AsyncIterator[PrivateHome]:
+        """Give a folder that has a snapshot, read from the archive."""
+        content = ArchivedContent(
+            manifest.conversation_id,
+            PurePosixPath(manifest.source),
+            [file.entry for file in manifest.files],
+            bytes.fromhex(manifest.digest),
+        )
+        async with opened_in_thread(self._cache.begin) as private:
+            there = kept_context(context, private.home)
+            await write_content(self.base, content, there, partial(reader.content, manifest))
+            yield private
+
+    async def _verified(self, home: Path, manifest: Manifest, context: ConversationContext) -> ConversationRecord:
+        """Have the base read and verify a copy."""
+        record = await self.base.locate(manifest.conversation_id, kept_context(context, home))
+        if record.digest != manifest.digest:
+            raise SessionError(
+                "digest_mismatch",
+                f"what the archive has of {manifest.conversation_id} is not what its digest says",
+                facts={"snapshot": manifest.snapshot_id},
+            )
+        return record
+
+    async def _with_copy(
+        self,
+        record: ConversationRecord,
+        context: ConversationContext,
+        action: Callable[[ConversationRecord, ConversationContext], Awaitable[T]],
+    ) -> T:
+        """Have the base do something with a record whose copy is on this host for as long as that takes."""
+        if record.reference is None:
+            return await action(record, context)  # of the base's own, kept where the context says
+        reference = self._checked_reference(record)
+        name = _copy_name(self._format, record.conversation_id, record.digest)
+        async with opened_in_thread(self._leased, name) as copy:
+            if copy is not None:
+                there = _working_context(context, copy.home)
+                try:
+                    return await action(replace(record, path=copy.path), there)
+                except (SessionError, WorkspaceError):
+                    if await self._is_sound(record, there):
+                        raise
+        await in_thread(self._cache.drop, name)
+        reader, stored = await self._reader(), await self._index(reference.archive_id)
+        manifest = await reader.manifest(stored.index, _chosen(stored.index, reference.snapshot_id))
+        if (manifest.conversation_id, manifest.digest) != (record.conversation_id, record.digest):
+            raise ConfigurationError(
+                "invalid_argument", "the record is not of the snapshot that it names", hint="locate it again"
+            )
+        async with self._fetched(reader, manifest, context) as private:
+            found = await self._verified(private.home, manifest, replace(context, allow_empty=True))
+            result = await action(replace(record, path=found.path), _working_context(context, private.home))
+            await in_thread(_keep, private, found)
+            return result
+
+    async def _compared(self, record: ConversationRecord, context: ConversationContext) -> Comparison:
+        if is_native(self.base) or hasattr(self.base, "compare"):
+            return await self._native("compare").compare(record, context)
+        async with opened_in_thread(self._cache.begin) as private:
+            scratch = kept_context(context, private.home)
+            return await archive_lineage.compare_files(self.base, record, context, scratch)
+
+    async def _is_sound(self, record: ConversationRecord, context: ConversationContext) -> bool:
+        try:
+            found = await self.base.locate(record.conversation_id, replace(context, allow_empty=True))
+        except (SessionError, WorkspaceError):
+            return False
+        return found.digest == record.digest
+
+    def _leased(self, name: str) -> AbstractContextManager[Copy | None]:
+        return self._cache.lease(name) or nullcontext()
+
+    def _checked_reference(self, record: ConversationRecord) -> ArchiveReference:
+        reference = record.reference
+        if isinstance(reference, ArchiveReference) and reference.namespace == self.namespace:
+            return reference
+        raise ConfigurationError(
+            "invalid_argument",
+            f"the record is of another archive than {self.name}",
+            hint="restore it by the store that it was captured or located with",
+        )
+
+    def _reference(self, stored: StoredIndex, snapshot: Snapshot) -> ArchiveReference:
+        return ArchiveReference(
+            transport_name=self.transport.name,
+            namespace=self.namespace,
+            key=self._layout.index_key(self._format, stored.index.id),
+            revision=stored.revision,
+            archive_id=stored.index.id,
+            snapshot_id=snapshot.snapshot_id,
+        )
+
+
+def _chosen(index: Index, wanted: str) -> Snapshot:
+    """Return the snapshot whose id begins so; the newest when nothing is wanted."""
+    found = [entry for entry in index.entries if entry.snapshot_id.startswith(wanted)] if wanted else [index.head]
+    if len(found) == 1:
+        return found[0]
+    told = printable(wanted[:_MAX_TOLD_CHARACTERS_COUNT])
+    if not found:
+        raise SessionError(
+            "not_found",
+            f"the archive of {index.id} has no snapshot '{told}'",
+            hint="see which ones it has with `outpost archive log`; prune may have removed it",
+        )
+    raise SessionError(
+        "ambiguous",
+        f"{len(found)} snapshots of {index.id} begin with '{told}'",
+        hint="give more of the id",
+        offenders=(Offender(entry.snapshot_id, f"of {entry.created_at:%Y-%m-%d %H:%M:%S} UTC") for entry in found),
+    )
+
+
+def _exists(archive_id: str) -> ConflictError:
+    return ConflictError(
+        "exists", f"the archive has a conversation {archive_id} already", hint="choose another id for the fork"
+    )
+
+
+def _keep(private: PrivateHome, record: ConversationRecord) -> ConversationRecord:
+    """Make a private folder the copy of a record; blocks."""
+    name = _copy_name(record.format, record.conversation_id, record.digest)
+    return replace(record, path=private.keep(name, record.path))
+
+
+def _copy_name(format_name: str, native_id: str, digest: str) -> str:
+    return hashlib.sha256(json.dumps([format_name, native_id, digest]).encode()).hexdigest()
+
+
+def _working_context(context: ConversationContext, home: Path) -> ConversationContext:
+    """Return the context for what a sandbox is given of a copy: there it is as durable as the caller says."""
+    return replace(kept_context(context, home), durability=context.durability)
