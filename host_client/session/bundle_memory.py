@@ -1,13 +1,13 @@
-"""What this process knows of bundle files of the host, so that a next capture reads no more than what changed.
+"""What this process knows of bundle files of the host, so that what was read once need not be again.
 
 The one rule: a file is believed to be what was verified only while its device, inode, size, modification and change
 time are those it had then, and only when its modification time was so old that any later write shows in it.
 
 That holds at once for a file this process wrote: each of its contents had its digest checked on the way, and the file
 gets a modification time `SETTLED_NS` in the past (`folder.Scratch.place`), which no clock will give to a later write,
-however coarse the file system counts. Who writes and puts that time back changes the change time. Only captures
-believe, to copy what has not changed; `locate`, `validate` and a restore check every byte they hand on, and a file
-that fails there is forgotten here.
+however coarse the file system counts. Who writes and puts that time back changes the change time. Captures believe, to
+copy what has not changed, and restores, so that many of one file share what is known of it; both check every byte that
+they hand on. `locate` and `validate` read all of it anew. A file that fails anywhere is forgotten here.
 """
 
 from __future__ import annotations

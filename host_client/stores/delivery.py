@@ -1,12 +1,18 @@
-"""What came of one target among many."""
+"""What came of one target among many, and how far all of them are together."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from host_client.sandbox.progress import MIN_INTERVAL_SECONDS
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
     from host_client.errors import OutpostError
+    from host_client.sandbox.progress import Progress
     from host_client.sandbox.sandbox import Sandbox
     from host_client.stores.contract import RestoreOutcome
 
@@ -26,3 +32,86 @@ class Delivery:
     outcome: RestoreOutcome | None = None
     error: OutpostError | None = None
     attempts_count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryProgress:
+    """How far many targets are, together.
+
+    Attributes:
+        targets_count: Targets that have ended, well or not.
+        targets_total: Targets there are in all.
+        failed_count: Targets that have failed.
+        bytes_count: Content bytes that are in place, or on their way to be, at all targets that have not failed.
+        share: How much of everything is done, from 0 to 1; a target that failed is done.
+        ended: What came of a target that has ended just now; None: some are further than before.
+    """
+
+    targets_count: int
+    targets_total: int
+    failed_count: int
+    bytes_count: int
+    share: float
+    ended: Delivery | None = None
+
+
+class DeliveryTally:
+    """Adds up the progress of many targets and passes it on: each end at once, all else at a bounded rate.
+
+    Args:
+        targets_total: Targets there are in all.
+        callback: Where reports go; None: nowhere. What it raises ends the call.
+        clock: Seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        targets_total: int,
+        callback: Callable[[DeliveryProgress], None] | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._targets_total = targets_total
+        self._callback = callback
+        self._clock = clock
+        self._next_seconds = float("-inf")
+        self._running: dict[Hashable, Progress] = {}
+        self._targets_count = self._failed_count = self._bytes_count = 0
+
+    def watch(self, target_key: Hashable) -> Callable[[Progress], None] | None:
+        """Return the progress callback of one target; None when nobody wants to know."""
+        if self._callback is None:
+            return None
+
+        def note(progress: Progress) -> None:
+            self._running[target_key] = progress
+            if (now := self._clock()) >= self._next_seconds:
+                self._next_seconds = now + MIN_INTERVAL_SECONDS
+                self._tell(None)
+
+        return note
+
+    def end(self, target_key: Hashable, delivery: Delivery) -> None:
+        """Take note of what came of a target, and tell it."""
+        self._running.pop(target_key, None)
+        self._targets_count += 1
+        if delivery.outcome is None:
+            self._failed_count += 1
+        else:
+            self._bytes_count += delivery.outcome.bytes_count
+        self._tell(delivery)
+
+    def _tell(self, ended: Delivery | None) -> None:
+        if self._callback is None:
+            return
+        running = self._running.values()
+        done_count = self._targets_count + sum(one.bytes_count / one.bytes_total for one in running if one.bytes_total)
+        self._callback(
+            DeliveryProgress(
+                targets_count=self._targets_count,
+                targets_total=self._targets_total,
+                failed_count=self._failed_count,
+                bytes_count=self._bytes_count + sum(one.bytes_count for one in running),
+                share=min(1.0, done_count / self._targets_total),
+                ended=ended,
+            )
+        )
