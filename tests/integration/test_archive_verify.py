@@ -20,8 +20,8 @@ from host_client.stores.archive_index import Index, Snapshot, encode_index, mani
 from host_client.stores.archive_key import ArchiveKey
 from host_client.stores.archive_manifest import ChunkReference, FileReference, Manifest, Stream, encode_manifest
 from host_client.stores.archive_survey import ConversationName, SnapshotName
-from support.archive_scene import ArchiveScene, InterposedTransport, digest_of
 from support.faulty_transport import FaultyTransport, damage, flipped
+from support.small_archive import InterposedTransport, SmallArchive, digest_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,9 +36,9 @@ OTHER = {"log.jsonl": b'{"n": 1}\n' * 9_000, "own.txt": b"own"}
 
 
 @pytest.fixture(params=[None, ArchiveKey(bytes(range(32)))], ids=["plain", "encrypted"])
-async def scene(tmp_path: Path, request: pytest.FixtureRequest) -> ArchiveScene:
+async def scene(tmp_path: Path, request: pytest.FixtureRequest) -> SmallArchive:
     """Return an archive of two conversations, one with two snapshots, that share data."""
-    scene = ArchiveScene(tmp_path, key=request.param)
+    scene = SmallArchive(tmp_path, key=request.param)
     await scene.push("one", FIRST)
     await scene.push("one", SECOND)
     await scene.push("two", OTHER)
@@ -49,7 +49,7 @@ def _found(report: VerifyReport) -> dict[str, str]:
     return {finding.key: finding.reason for finding in report.findings}
 
 
-async def _snapshots(scene: ArchiveScene) -> dict[str, SnapshotName]:
+async def _snapshots(scene: SmallArchive) -> dict[str, SnapshotName]:
     names = {}
     for archive_id in ("one", "two"):
         for number, entry in enumerate((await scene.index(archive_id)).entries, 1):
@@ -57,7 +57,7 @@ async def _snapshots(scene: ArchiveScene) -> dict[str, SnapshotName]:
     return names
 
 
-async def _users(scene: ArchiveScene, key: str) -> set[SnapshotName]:
+async def _users(scene: SmallArchive, key: str) -> set[SnapshotName]:
     """Return the snapshots that need a data object or a manifest."""
     users = set()
     for archive_id in ("one", "two"):
@@ -71,7 +71,7 @@ async def _users(scene: ArchiveScene, key: str) -> set[SnapshotName]:
     return users
 
 
-async def test_a_whole_archive_is_whole(scene: ArchiveScene) -> None:
+async def test_a_whole_archive_is_whole(scene: SmallArchive) -> None:
     """Counts are right, and nothing is found."""
     data = await scene.keys("data")
     report = await scene.archive().verify()
@@ -86,7 +86,7 @@ async def test_a_whole_archive_is_whole(scene: ArchiveScene) -> None:
     assert 0 < report.stored_bytes < report.bytes_count
 
 
-async def test_each_object_is_read_once(scene: ArchiveScene) -> None:
+async def test_each_object_is_read_once(scene: SmallArchive) -> None:
     """Also data that several snapshots and conversations name."""
     transport = FaultyTransport(scene.transport)
     await scene.archive(transport).verify()
@@ -94,7 +94,7 @@ async def test_each_object_is_read_once(scene: ArchiveScene) -> None:
     assert {call.key for call in transport.calls("read")} == set(await scene.keys())
 
 
-async def test_data_can_be_looked_for_without_being_read(scene: ArchiveScene) -> None:
+async def test_data_can_be_looked_for_without_being_read(scene: SmallArchive) -> None:
     """Without reading data, a missing object is found and a damaged one is not."""
     missing, damaged = (await scene.keys("data"))[:2]
     await scene.transport.remove(missing)
@@ -107,7 +107,7 @@ async def test_data_can_be_looked_for_without_being_read(scene: ArchiveScene) ->
     assert report.bytes_count == 0
 
 
-async def test_every_missing_object_is_told(scene: ArchiveScene) -> None:
+async def test_every_missing_object_is_told(scene: SmallArchive) -> None:
     """Each object but an index, one after the other: exactly the snapshots that need it are hurt."""
     transport = scene.transport
     for key in (*await scene.keys("data"), *await scene.keys("conversations")):
@@ -126,7 +126,7 @@ async def test_every_missing_object_is_told(scene: ArchiveScene) -> None:
     assert (await scene.archive().verify()).is_whole
 
 
-async def test_all_that_is_wrong_is_told_at_once(scene: ArchiveScene) -> None:
+async def test_all_that_is_wrong_is_told_at_once(scene: SmallArchive) -> None:
     """Every data object is missing and a manifest is damaged: nothing hides anything else."""
     data = await scene.keys("data")
     for key in data:
@@ -140,7 +140,7 @@ async def test_all_that_is_wrong_is_told_at_once(scene: ArchiveScene) -> None:
     assert not any(found.is_whole for found in report.conversations)
 
 
-async def test_an_index_that_is_gone_is_told(scene: ArchiveScene) -> None:
+async def test_an_index_that_is_gone_is_told(scene: SmallArchive) -> None:
     """A first push that failed leaves the same, so that it is no finding, but it is told."""
     await scene.transport.remove(scene.layout.index_key("mycli", "two"))
     report = await scene.archive().verify()
@@ -152,7 +152,7 @@ async def test_an_index_that_is_gone_is_told(scene: ArchiveScene) -> None:
 @pytest.mark.parametrize("key", [None, ArchiveKey(bytes(32))], ids=["plain", "encrypted"])
 def test_no_flipped_bit_is_overlooked(tmp_path_factory: pytest.TempPathFactory, key: ArchiveKey | None) -> None:
     """Any bit of any object, as the store gives it: the object is named, and its snapshots."""
-    scene = ArchiveScene(tmp_path_factory.mktemp("store"), key=key)
+    scene = SmallArchive(tmp_path_factory.mktemp("store"), key=key)
     asyncio.run(scene.push("one", {"log": b"line\n" * 20, "other": b"x"}))
     keys = asyncio.run(scene.keys())
     numbers = itertools.count()
@@ -183,7 +183,7 @@ def test_no_flipped_bit_is_overlooked(tmp_path_factory: pytest.TempPathFactory, 
 
 
 @pytest.mark.parametrize("left_bytes", [0, 1, 21, -1])
-async def test_a_truncated_object_is_told(scene: ArchiveScene, left_bytes: int) -> None:
+async def test_a_truncated_object_is_told(scene: SmallArchive, left_bytes: int) -> None:
     """What a store gives of each object is only its beginning."""
     for key in await scene.keys():
         found = await scene.transport.read(key)
@@ -194,7 +194,7 @@ async def test_a_truncated_object_is_told(scene: ArchiveScene, left_bytes: int) 
         await scene.transport.write(key, found.data, if_revision=revision)
 
 
-async def test_damage_of_files_on_the_disk_is_told(scene: ArchiveScene) -> None:
+async def test_damage_of_files_on_the_disk_is_told(scene: SmallArchive) -> None:
     """One byte of every file of the store, below its frame's checksum as well."""
     for path in sorted(scene.directory.rglob("*@")):
         content = path.read_bytes()
@@ -211,7 +211,7 @@ async def test_damage_of_files_on_the_disk_is_told(scene: ArchiveScene) -> None:
 async def test_objects_that_were_exchanged_are_told(tmp_path: Path) -> None:
     """Two objects of one size in each other's place: without a key their names tell, with a key their encryption."""
     for key in (None, ArchiveKey(bytes(32))):
-        scene = ArchiveScene(tmp_path, namespace="keyed" if key else "plain", key=key)
+        scene = SmallArchive(tmp_path, namespace="keyed" if key else "plain", key=key)
         contents = [
             b"".join(hashlib.sha256(b"%d %d" % (file, number)).digest() for number in range(2_500)) for file in (1, 2)
         ]
@@ -227,7 +227,7 @@ async def test_objects_that_were_exchanged_are_told(tmp_path: Path) -> None:
         assert _found(await scene.archive().verify()) == {left: reason, right: reason}
 
 
-async def test_an_index_in_another_place_is_told(scene: ArchiveScene) -> None:
+async def test_an_index_in_another_place_is_told(scene: SmallArchive) -> None:
     """The index of another conversation was copied over one: its snapshots are not told as those of this one."""
     target, source = (scene.layout.index_key("mycli", name) for name in ("one", "two"))
     copied, old = await scene.transport.read(source), await scene.transport.read(target)
@@ -239,7 +239,7 @@ async def test_an_index_in_another_place_is_told(scene: ArchiveScene) -> None:
     assert [(found.name.id, found.is_whole) for found in report.conversations] == [("one", False), ("two", True)]
 
 
-async def test_a_manifest_in_another_place_is_told(scene: ArchiveScene) -> None:
+async def test_a_manifest_in_another_place_is_told(scene: SmallArchive) -> None:
     """The manifest of an older snapshot was copied over the newest."""
     names = await _snapshots(scene)
     source, target = (scene.layout.snapshot_key(*names[name]) for name in ("one1", "one2"))
@@ -252,15 +252,15 @@ async def test_a_manifest_in_another_place_is_told(scene: ArchiveScene) -> None:
     assert report.findings[0].snapshots == [names["one2"]]
 
 
-async def test_the_wrong_key_is_told(scene: ArchiveScene) -> None:
+async def test_the_wrong_key_is_told(scene: SmallArchive) -> None:
     """Another key, or none, or one where nothing is encrypted: `wrong_key` for each index, and no other finding."""
     for key in (ArchiveKey(bytes(32)), None if scene.key else ArchiveKey(bytes(32))):
-        report = await ArchiveScene(scene.directory, key=key).archive().verify()
+        report = await SmallArchive(scene.directory, key=key).archive().verify()
         indexes = [scene.layout.index_key("mycli", name) for name in ("one", "two")]
         assert _found(report) == dict.fromkeys(indexes, "wrong_key")
 
 
-async def test_what_is_no_part_of_the_archive_is_passed_over(scene: ArchiveScene) -> None:
+async def test_what_is_no_part_of_the_archive_is_passed_over(scene: SmallArchive) -> None:
     """Objects of others, with keys that are nearly ours, and of a namespace that continues this one."""
     for key in (
         "data/team/zz/notes",
@@ -280,7 +280,7 @@ async def test_what_is_no_part_of_the_archive_is_passed_over(scene: ArchiveScene
     assert len(report.conversations) == 2
 
 
-async def test_only_some_conversations(scene: ArchiveScene) -> None:
+async def test_only_some_conversations(scene: SmallArchive) -> None:
     """By format and by id; what is wrong with others is not told, and one that is not there is."""
     await scene.transport.remove(scene.layout.snapshot_key(*(await _snapshots(scene))["two1"]))
     archive = scene.archive()
@@ -298,7 +298,7 @@ async def test_only_some_conversations(scene: ArchiveScene) -> None:
     assert refused.value.reason == "invalid_argument"
 
 
-async def _publish_lie(scene: ArchiveScene, *, sha256: str, digest: str, content: bytes = b"content") -> SnapshotName:
+async def _publish_lie(scene: SmallArchive, *, sha256: str, digest: str, content: bytes = b"content") -> SnapshotName:
     """Archive a snapshot that says something wrong about a file of one object."""
     codec = Codec(scene.key)
     name = codec.object_name(content)
@@ -334,7 +334,7 @@ async def _publish_lie(scene: ArchiveScene, *, sha256: str, digest: str, content
     return SnapshotName("mycli", "lie", manifest.snapshot_id)
 
 
-async def test_a_manifest_that_lies_about_a_file_is_told(scene: ArchiveScene) -> None:
+async def test_a_manifest_that_lies_about_a_file_is_told(scene: SmallArchive) -> None:
     """Its objects are what their names say, and the file they make is not."""
     wrong = "00" * 32
     entries = {"empty": b"", "file": b"content"}
@@ -343,21 +343,21 @@ async def test_a_manifest_that_lies_about_a_file_is_told(scene: ArchiveScene) ->
     assert [(found.reason, found.snapshots) for found in report.findings] == [("digest_mismatch", [name])]
 
 
-async def test_a_manifest_that_lies_about_the_whole_is_told(scene: ArchiveScene) -> None:
+async def test_a_manifest_that_lies_about_the_whole_is_told(scene: SmallArchive) -> None:
     """Each file is what it should be, and the digest of all of them is another."""
     name = await _publish_lie(scene, sha256=hashlib.sha256(b"content").hexdigest(), digest="00" * 32)
     report = await scene.archive().verify(ids=["lie"])
     assert [(found.reason, found.snapshots) for found in report.findings] == [("digest_mismatch", [name])]
 
 
-async def test_the_support_of_lies_tells_the_truth_as_well(scene: ArchiveScene) -> None:
+async def test_the_support_of_lies_tells_the_truth_as_well(scene: SmallArchive) -> None:
     """The same without a lie is whole: it is the lie that the other tests find."""
     entries = {"empty": b"", "file": b"content"}
     await _publish_lie(scene, sha256=hashlib.sha256(b"content").hexdigest(), digest=digest_of(entries))
     assert (await scene.archive().verify()).is_whole
 
 
-async def test_a_newer_version_is_told(scene: ArchiveScene) -> None:
+async def test_a_newer_version_is_told(scene: SmallArchive) -> None:
     """An index of a later format is a finding of its own, and the rest is verified."""
     key = scene.layout.index_key("mycli", "one")
     index = msgspec.structs.replace(await scene.index("one"), version=99)
@@ -368,9 +368,9 @@ async def test_a_newer_version_is_told(scene: ArchiveScene) -> None:
     assert _found(await scene.archive().verify()) == {key: "not_supported"}
 
 
-async def test_a_store_that_fails_is_no_finding(scene: ArchiveScene, tmp_path: Path) -> None:
+async def test_a_store_that_fails_is_no_finding(scene: SmallArchive, tmp_path: Path) -> None:
     """What is wrong with the store itself is raised, not told as damage of objects."""
-    archive = ArchiveScene(tmp_path / "none", key=scene.key).archive()
+    archive = SmallArchive(tmp_path / "none", key=scene.key).archive()
     with pytest.raises(ConfigurationError) as caught:
         await archive.verify()
     assert caught.value.reason == "no_such_store"
@@ -380,12 +380,12 @@ async def test_what_others_do_meanwhile_is_no_finding(tmp_path: Path) -> None:
     """A push and a prune without a grace period, between any two operations: what is told is as it was, or as it is."""
     number = 0
     while True:
-        scene = ArchiveScene(tmp_path / str(number))
+        scene = SmallArchive(tmp_path / str(number))
         scene.directory.mkdir()
         await scene.push("one", {"log": b"first"})
         await scene.push("one", {"log": b"second"})
 
-        async def act(scene: ArchiveScene = scene) -> None:
+        async def act(scene: SmallArchive = scene) -> None:
             await scene.push("one", {"log": b"third"})
             await scene.archive().prune(keep_last=1, grace_seconds=0)
 
