@@ -57,6 +57,9 @@ from host_client.sandbox.transcript import Holder, TranscriptRecoveryItem, Undon
 from host_client.session.inspect import Inspection, TranscriptFinding, inspect_transcript
 from host_client.session.redaction import FunctionRule, LiteralRule, PatternRule, Redaction
 from host_client.session.relocate_file import Relocated, relocate_file
+from host_client.stores.archive import ArchiveReference, TransportConversations
+from host_client.stores.archive_index import Snapshot
+from host_client.stores.archive_key import ArchiveKey
 from host_client.stores.bundle import SessionBundleConversations
 from host_client.stores.context import ConversationContext
 from host_client.stores.contract import (
@@ -96,6 +99,8 @@ __all__ = [
     "AgentEvent",
     "AgentFeatures",
     "Archive",
+    "ArchiveKey",
+    "ArchiveReference",
     "AttachmentPart",
     "BundleRoot",
     "CliHarness",
@@ -170,6 +175,7 @@ __all__ = [
     "SessionError",
     "SessionSummary",
     "Skipped",
+    "Snapshot",
     "TextEvent",
     "TextPart",
     "ToolCallPart",
@@ -180,6 +186,7 @@ __all__ = [
     "TranscriptFunctions",
     "TranscriptLayout",
     "TranscriptRecoveryItem",
+    "TransportConversations",
     "Turn",
     "TurnInput",
     "TurnResult",
