@@ -134,8 +134,9 @@ class Journal:
         return sweep_processes(self.directory)
 
     def _dead(self, home: bytes | None) -> Iterator[Intent]:
-        names = [name for name in self.directory.names() if FILE_NAME.fullmatch(os.fsdecode(name))]
-        self.kept.forget_all_but(set(names))
+        with self.kept.changed:  # two threads that list one descriptor would each see a part
+            names = [name for name in self.directory.names() if FILE_NAME.fullmatch(os.fsdecode(name))]
+            self.kept.forget_all_but(set(names))
         for name in names:
             record = self._record_of(name)
             if record is not None and home not in (None, record.home):

@@ -84,15 +84,16 @@ def resume(
         for intent in waiting:
             try:
                 with cli_home.directory(parent) as folder:
-                    with suppress(FileNotFoundError), folder.directory(intent.staging_name) as kept:
+                    # Nothing, a link, a file: there is nothing to go on with.
+                    with suppress(OSError), folder.directory(intent.staging_name) as kept:
                         lacking = [entry for entry in entries if entry.path not in taken]
                         taken.update(take_files(kept, lacking, staging))
                     remove_tree(folder, intent.staging_name)
             except FileNotFoundError:
                 intent.end()
-            except OSError as error:
+            except OSError:
                 # The sandbox made something of it that cannot be removed now: the sweep will try.
-                _log.warning("what a broken restore had staged stays: %s", error)
+                _log.warning("what a broken restore had staged stays for the sweep")
             else:
                 intent.end()
     return taken

@@ -77,7 +77,9 @@ class Staging:
             os.close(fd)
 
     def take(self, folder: Directory, name: bytes, path: bytes, fd: int) -> bool:
-        """Move a file of another directory here; tell whether it is the one that is open, else it goes.
+        """Move a file of another directory here; tell whether it is the one that is open, and nobody else's.
+
+        What takes its name meanwhile goes.
 
         Args:
             folder: Where it is.
@@ -88,9 +90,11 @@ class Staging:
         Raises:
             OSError: it cannot be moved, or not be made like the others; then it is not here.
         """
+        status = os.fstat(fd)
+        if status.st_uid not in (os.geteuid(), self._owner[0] if self._owner else -1):
+            return False
         target, new_name = self._folder(path.rpartition(b"/")[0]), _last(path)
         rename_exclusive(folder, name, target, new_name)
-        status = os.fstat(fd)
         try:
             is_same = identity_at(target, new_name) == (status.st_dev, status.st_ino)
             if is_same:

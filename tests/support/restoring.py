@@ -52,6 +52,7 @@ def open_restore(
     full_durability: bool = False,
     owner: Owner | None = None,
     force: bool = False,
+    restore_id: str = "",
 ) -> Restore:
     """Return a restore of files in memory, not begun."""
     entries = entries_of(files)
@@ -64,6 +65,7 @@ def open_restore(
         full_durability=full_durability,
         owner=owner,
         force=force,
+        restore_id=restore_id,
     )
 
 
