@@ -5,15 +5,18 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from host_client.errors import ConfigurationError
 from host_client.stores import relay as _relay
+from host_client.stores.archive import TransportConversations
 from host_client.stores.contract import ConversationStore
 from host_client.sync.blocking import Blocking, call, each, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Sequence
 
+    from host_client.stores.archive_index import Snapshot
     from host_client.stores.context import ConversationContext
-    from host_client.stores.contract import FollowUpdate
+    from host_client.stores.contract import ConversationRecord, FollowUpdate
     from host_client.stores.relay import RelayResult
     from host_client.sync.sandbox import Sandbox
 
@@ -47,10 +50,32 @@ class Conversations(Blocking[ConversationStore]):
         updates: AsyncGenerator[FollowUpdate, None] = store.follow(conversation_id, context, **options)
         return each(updates)
 
+    def locate_snapshot(self, conversation_id: str, context: ConversationContext, snapshot: str) -> ConversationRecord:
+        """Locate an older snapshot of an archive; see `TransportConversations.locate`."""
+        return wait_for(partial(self._archive.locate, conversation_id, context, snapshot=snapshot))
+
+    def history(self, conversation_id: str) -> Sequence[Snapshot]:
+        """Return the snapshots of an archived conversation; see `TransportConversations.history`."""
+        return wait_for(partial(self._archive.history, conversation_id))
+
+    def fork(self, conversation_id: str, new_id: str, *, snapshot: str = "") -> Snapshot:
+        """Begin another line of an archived conversation; see `TransportConversations.fork`."""
+        return wait_for(partial(self._archive.fork, conversation_id, new_id, snapshot=snapshot))
+
     @property
     def format(self) -> str | None:
         """The store's format."""
         return self.asynchronous.format
+
+    @property
+    def _archive(self) -> TransportConversations:
+        if not isinstance(self.asynchronous, TransportConversations):
+            raise ConfigurationError(
+                "not_supported",
+                "only an archive has snapshots",
+                hint="give Conversations a TransportConversations",
+            )
+        return self.asynchronous
 
 
 def relay(

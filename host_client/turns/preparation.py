@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from host_client.errors import ConfigurationError, SessionError, WorkspaceError, printable
 from host_client.sandbox.task import in_thread
+from host_client.stores.archive import TransportConversations
 from host_client.turns.environment import repository_variables
 from sandbox_api.names import check_conversation_id
 
@@ -56,7 +57,7 @@ async def prepare(
     Raises:
         ConfigurationError: `invalid_argument`: the text; a file of variables; nowhere to keep the conversation.
             `invalid_id`. `not_supported`: the agent cannot resume, or not fork, or it has no storage and the
-            conversation is in no sandbox that the runner knows.
+            conversation is in no sandbox that the runner knows; the id is that of an archive's fork.
         SessionError: `not_found`: neither the host nor a sandbox that the runner knows has the conversation; other
             reasons of the store's `locate`.
         WorkspaceError: `not_found`: the directory that keeps conversations; about a file of variables.
@@ -103,8 +104,8 @@ def _check_able(features: AgentFeatures, continuation: Continuation) -> None:
 def _check_place(storage: ConversationStore, options: TurnOptions) -> None:
     """Refuse now what would make the capture fail after the turn; blocks."""
     directory = getattr(storage, "directory", None)
-    if directory is None:
-        return  # a store of one's own, which needs no place of ours
+    if directory is None or isinstance(storage, TransportConversations):
+        return  # a store of one's own or an archive, which needs no place of ours
     directory(options.context())
     base = options.context().base
     if not base.is_dir():
@@ -119,4 +120,12 @@ async def _located(features: AgentFeatures, options: TurnOptions, conversation_i
             f"{features.name} has no storage, so no other sandbox can go on with its conversations",
             hint="resume by the runner that ran the conversation, in the same sandbox, or give the agent a storage",
         )
-    return await features.storage.locate(conversation_id, options.context())
+    record = await features.storage.locate(conversation_id, options.context())
+    if record.conversation_id != conversation_id:
+        raise ConfigurationError(
+            "not_supported",
+            f"{conversation_id} is the fork of an archive, whose conversation its CLI knows as "
+            f"{printable(record.conversation_id)}",
+            hint="restore the fork into a sandbox yourself, and resume the conversation by the CLI's id there",
+        )
+    return record
