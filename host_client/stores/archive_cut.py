@@ -24,6 +24,10 @@ MAX_CUT_BYTES = 2 << 20
 SEALED_BYTES = 64 << 10
 """A file's last chunk is gone on with, instead of being followed by another one, while it is smaller."""
 
+_OPEN_FACTOR = 4
+"""It is also gone on with while what was appended is more than this part of it, up to the size of a large chunk: a
+file that grows by much at a time gets large chunks."""
+
 MIN_SHARED_BYTES = 64 << 10
 MAX_SHARED_BYTES = 256 << 10
 """Smallest and largest chunk that small files share, but where a large file is next."""
@@ -79,10 +83,12 @@ class Cutter:
         """Return the next chunk; None: more must come before it is known, or nothing is left."""
         if self._old_place is not None and self._old_place < len(self._old):
             old = self._old[self._old_place]
-            is_open = old.size < SEALED_BYTES and old is self._old[-1]
-            if len(self._buffer) < old.size + is_open and not is_end:
+            may_be_open = old is self._old[-1] and old.size < MIN_CHUNK_BYTES
+            if len(self._buffer) <= old.size + may_be_open * old.size // _OPEN_FACTOR and not is_end:
                 return None
-            if len(self._buffer) == old.size or (len(self._buffer) > old.size and not is_open):
+            appended_bytes = len(self._buffer) - old.size
+            is_open = may_be_open and (old.size < SEALED_BYTES or appended_bytes * _OPEN_FACTOR > old.size)
+            if appended_bytes == 0 or (appended_bytes > 0 and not is_open):
                 data = bytes(self._buffer[: old.size])
                 if (name := self._name(data)) == content_name(old.name):
                     return self._taken(data, name)
