@@ -7,6 +7,7 @@ does not refuse is not written to.
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, Final
 
 import obstore
@@ -14,6 +15,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from host_client.errors import ConfigurationError, OutpostError, SessionError
+from host_client.session.forked import refuse_forked
 from host_client.session.task import in_thread
 from host_client.transports.contract import MAX_OBJECT_BYTES, ObjectInfo, StoredObject, check_key, stale_revision
 from host_client.transports.frame import check_size, make_header, open_frame
@@ -30,6 +32,7 @@ _PROBE: Final = ".probe!"
 """An object of each store, never removed and of no key, at which it shows what it refuses."""
 
 _IN_MEMORY: Final[dict[str, MemoryStore]] = {}
+_PROCESS_ID: Final = os.getpid()
 
 _LISTED_COUNT: Final = 1000
 _FAILURES: Final = (BaseError, OSError, ValueError, NotImplementedError)
@@ -249,7 +252,11 @@ def make_store(
         endpoint: Where the service is; empty: what the environment says, or the vendor's.
         region: Empty: what the environment says.
         account: Of Azure; empty: what the environment says.
+
+    Raises:
+        ConfigurationError: `invalid_argument`: the process was forked from one that used object stores.
     """
+    refuse_forked(_PROCESS_ID, "object stores")
     client: ClientConfig = {"connect_timeout": "10s", "read_timeout": "60s", "timeout": "10m"}
     if allow_http:
         client["allow_http"] = True

@@ -10,7 +10,7 @@ import random
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from host_client.errors import ConflictError, OutpostError
+from host_client.errors import ConflictError, OutpostError, SessionError
 from host_client.transports.contract import MAX_OBJECT_BYTES
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class RetryingTransport:
                 return await self._inner.write(key, data, if_revision=if_revision)
             except ConflictError:
                 if is_repeated:
-                    found = await self._inner.read(key)
+                    found = await self.read(key)
                     if found is not None and found.data == data and found.revision != if_revision:
                         return found.revision
                 raise
@@ -128,7 +128,8 @@ class RetryingTransport:
         """Wait until the next attempt may begin, or raise the failure of the last one."""
         longest = min(self._base_seconds * 2 ** (attempts_count - 1), self._max_pause_seconds)
         seconds = longest * self._jitter()
-        is_final = isinstance(error, ConflictError) or not error.retryable
+        # Conflicts and damage are what they are: those who hear of them may repeat more than one call.
+        is_final = isinstance(error, (ConflictError, SessionError)) or not error.retryable
         if (
             is_final
             or attempts_count >= self._max_attempts_count
