@@ -20,7 +20,7 @@ from host_client.session.punch import punch
 from sandbox_api.limits import CHUNK_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
     from pathlib import Path, PurePosixPath
 
     from host_client.session.transcript_writer import StagedFile, Staging
@@ -131,11 +131,13 @@ class Spool:
         return file
 
     def grow(self, file: SpooledFile, staged: StagedFile) -> None:
-        """Take note of what was written of the last file."""
-        with self._lock:
-            self._written_bytes += staged.written_bytes - file.size_bytes
-            file.size_bytes = staged.written_bytes
-        self._wake()
+        """Take note of what was written of the last file; readers take it in chunks."""
+        written_bytes = staged.written_bytes
+        if written_bytes - file.size_bytes >= CHUNK_BYTES:
+            with self._lock:
+                self._written_bytes += written_bytes - file.size_bytes
+                file.size_bytes = written_bytes
+            self._wake()
 
     def end(self, fetched: Fetched, staging: Staging) -> None:
         """Take note that a file is whole; one that was not begun is added."""
@@ -294,7 +296,7 @@ class SpoolReader:
             else:
                 yield None
 
-    def pieces(self, file: SpooledFile) -> Iterator[bytes]:
+    def pieces(self, file: SpooledFile) -> Generator[bytes, None, None]:
         """Yield a file's bytes, an empty piece where there is nothing yet. Blocks."""
         at = 0
         with file.opened() as fd:
