@@ -70,7 +70,7 @@ def messages(source: MessageSource, tally: Tally) -> Iterator[Message]:
         value = record.value
         if value is None:
             continue
-        kind = value.get("type")
+        kind = text_of(value.get("type"))
         if kind not in _CHAINED:
             tally.skipped_count += kind not in _BESIDE
             continue
@@ -107,7 +107,7 @@ class _Chain:
                 self._add(record.value)
 
     def _add(self, value: dict[str, object]) -> None:
-        kind = value.get("type")
+        kind = text_of(value.get("type"))
         if kind == "last-prompt" and isinstance(value.get("leafUuid"), str):
             self._leaf = _name(value["leafUuid"])
         if kind not in _CHAINED or value.get("isSidechain") is True or not isinstance(value.get("uuid"), str):

@@ -92,7 +92,7 @@ def _said(source: MessageSource, until: dict[str, object], tally: Tally) -> Iter
             continue
         time = parse_time(record.value.get("timestamp"))
         payload = dict_of(record.value.get("payload"))
-        kind = record.value.get("type")
+        kind = text_of(record.value.get("type"))
         message = None
         if kind == "event_msg":
             message = _event(payload, time)

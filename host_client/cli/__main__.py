@@ -21,6 +21,7 @@ from host_client.cli.command import (
     restore,
     run,
     sessions,
+    show,
     validate,
 )
 from host_client.cli.command.exec import execute
@@ -57,6 +58,7 @@ for _command in (
     recovery.recovery,
     relocate.relocate,
     inspect.inspect,
+    show.show,
     validate.validate,
     doctor.doctor,
 ):

@@ -106,6 +106,15 @@ durability_option = click.option(
     help="Whether what is written survives a power loss.",
 )
 
+shown_options = _all(
+    click.option("--last", "last_count", type=click.IntRange(1), metavar="N", help="Only the last N messages."),
+    click.option("--tools/--no-tools", "has_tools", default=True, help="Calls of tools and their results (shown)."),
+    click.option("--reasoning", "has_reasoning", is_flag=True, help="What the model thought, as far as it is kept."),
+    click.option(
+        "--html", "page", default="", metavar="FILE", help="Write one self-contained page to FILE; - prints it."
+    ),
+)
+
 
 def limits(max_bytes: int | None, max_files: int | None, format_name: str = "") -> Limits | None:
     """Return the limits that the options ask for, the other one as usual for the format; None for the defaults."""

@@ -50,6 +50,14 @@ class Output:
         if not self.as_json:
             _print(printable(text), is_error=True)
 
+    def raw(self, data: bytes) -> None:
+        """Print bytes of a result as they are; what is foreign in them was made visible before.
+
+        Raises:
+            OutputLost: nobody can read them.
+        """
+        _print(data)
+
     def error(self, error: OutpostError, *others: OutpostError) -> None:
         """Print a failure: one line with code and reason, the entries at fault, and what to do.
 
@@ -123,9 +131,9 @@ def _print_document(document: Mapping[str, object]) -> None:
     _print(json.dumps(document))
 
 
-def _print(text: str, *, is_error: bool = False) -> None:
+def _print(text: str | bytes, *, is_error: bool = False) -> None:
     try:
-        click.echo(text, err=is_error)
+        click.echo(text, err=is_error, nl=isinstance(text, str))
     except OSError as error:
         raise OutputLost(error.strerror) from error
 

@@ -151,8 +151,11 @@ class _Cutter:
             self._keep(data, at, found.end())
             self._in_string = False
             return found.end()
-        # An escape is kept as a whole, with the digits of `\uXXXX`.
-        length = 6 if data[found.end() : found.end() + 1] == b"u" else 2
+        # An escape is kept as a whole: with the digits of `\uXXXX`, and both halves of a character that has two.
+        length = 2
+        if data[found.end() : found.end() + 1] == b"u":
+            is_half = data[found.start() + 2 : found.start() + 3] in (b"d", b"D")
+            length = 12 if is_half and data[found.start() + 6 : found.start() + 8] in (b"\\u", b"\\", b"") else 6
         if found.start() + length > len(data):
             self._keep(data, at, found.start())
             self._carry = data[found.start() :]
