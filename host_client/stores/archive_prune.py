@@ -231,14 +231,14 @@ class Pruning:
                 entries.extend((read.index, entry) for entry in read.index.entries)
 
         await in_order(names, self._survey.index, use)
-        current = [
-            (index, entry)
+        current = {
+            name: (index, entry)
             for index, entry in entries
             # In a dry run they are still there.
-            if SnapshotName(index.format, index.id, entry.snapshot_id) not in self._gone
-        ]
-        await self._read_manifests(current)
-        return {SnapshotName(index.format, index.id, entry.snapshot_id) for index, entry in entries}
+            if (name := SnapshotName(index.format, index.id, entry.snapshot_id)) not in self._gone
+        }
+        await self._read_manifests(current.values())
+        return set(current)
 
     def _is_past(self, info: ObjectInfo, now: datetime) -> bool:
         return self._grace_seconds == 0 or (now - info.modified).total_seconds() >= self._grace_seconds

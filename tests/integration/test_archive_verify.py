@@ -196,7 +196,7 @@ async def test_a_truncated_object_is_told(scene: SmallArchive, left_bytes: int) 
 
 async def test_damage_of_files_on_the_disk_is_told(scene: SmallArchive) -> None:
     """One byte of every file of the store, below its frame's checksum as well."""
-    for path in sorted(scene.directory.rglob("*@")):
+    for path in scene.files():
         content = path.read_bytes()
         for at in (0, 20, 40, len(content) // 2, len(content) - 1):
             path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])

@@ -84,11 +84,15 @@ class SmallArchive:
         assert found is not None, archive_id
         return found.index
 
-    async def restored(self, archive_id: str, snapshot_id: str = "") -> dict[str, bytes]:
-        """Read the files of a snapshot, or of the newest."""
+    async def manifest(self, archive_id: str, snapshot_id: str = "") -> Manifest:
+        """Read the manifest of a snapshot, or of the newest."""
         index = await self.index(archive_id)
         snapshots = {entry.snapshot_id: entry for entry in index.entries}
-        manifest = await self.reader().manifest(index, snapshots[snapshot_id or index.head.snapshot_id])
+        return await self.reader().manifest(index, snapshots[snapshot_id or index.head.snapshot_id])
+
+    async def restored(self, archive_id: str, snapshot_id: str = "") -> dict[str, bytes]:
+        """Read the files of a snapshot, or of the newest."""
+        manifest = await self.manifest(archive_id, snapshot_id)
         content = bytearray()
         await self.reader().content(manifest, content.extend)
         files = {}
@@ -101,9 +105,15 @@ class SmallArchive:
         """List all keys below a prefix."""
         return sorted([info.key async for info in self.transport.list(prefix)])
 
+    def files(self) -> list[Path]:
+        """Return the files that the store's objects are."""
+        found = [path for path in sorted(self.directory.rglob("*")) if path.is_file() and path.name[0] != "."]
+        assert found
+        return found
+
     def let_pass(self, seconds: float) -> None:
         """Make everything in the store older by so much."""
-        for path in self.directory.rglob("*@"):
+        for path in self.files():
             times = path.stat()
             os.utime(path, (times.st_atime - seconds, times.st_mtime - seconds))
 
