@@ -9,11 +9,13 @@ from host_client.errors import ConfigurationError
 from host_client.stores import relay as _relay
 from host_client.stores.archive import TransportConversations
 from host_client.stores.contract import ConversationStore
+from host_client.stores.relay_spool import DEFAULT_MAX_SPOOL_BYTES
 from host_client.sync.blocking import Blocking, call, each, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 
+    from host_client.sandbox.progress import Progress
     from host_client.stores.archive_index import Snapshot
     from host_client.stores.context import ConversationContext
     from host_client.stores.contract import ConversationRecord, FollowUpdate
@@ -87,8 +89,12 @@ def relay(
     *,
     concurrency_count: int = _relay.DEFAULT_CONCURRENCY_COUNT,
     target_seconds: float | None = None,
+    max_spool_bytes: int = DEFAULT_MAX_SPOOL_BYTES,
+    target_progress: Callable[[Sandbox | str, Progress], None] | None = None,
 ) -> RelayResult:
     """Capture one session and restore it in every target; see `host_client.stores.relay.relay`."""
+    given = {target if isinstance(target, str) else target.asynchronous: target for target in targets}
+    tell = target_progress
     return wait_for(
         partial(
             _relay.relay,
@@ -99,5 +105,7 @@ def relay(
             context,
             concurrency_count=concurrency_count,
             target_seconds=target_seconds,
+            max_spool_bytes=max_spool_bytes,
+            target_progress=(lambda target, progress: tell(given[target], progress)) if tell else None,
         )
     )

@@ -175,6 +175,21 @@ def test_the_example_of_a_follow_works(tmp_path: Path) -> None:
     assert names["record"].unchanged
 
 
+def test_the_example_of_a_relay_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/library.md: both targets have it, each told with its own progress."""
+    shutil.copytree(DATA / "claude/2.1.332/multiturn/home", tmp_path / "a", copy_function=shutil.copyfile)
+    (transcript,) = (tmp_path / "a/.claude/projects").glob("*/*.jsonl")
+    for name in "bc":
+        (tmp_path / name).mkdir()
+    (block,) = (block for block in _blocks("docs/library.md") if "target_progress" in block)
+    targets = [f"local:{tmp_path / name}" for name in "bc"]
+    names: dict[str, Any] = {"source": f"local:{tmp_path / 'a'}", "conversation_id": transcript.stem}
+    names |= {"targets": targets, "sync": sync, "builtin_format": host_client.builtin_format}
+    exec(block, names)  # noqa: S102 - our own document
+    assert names["failed"] == []
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == set(targets)
+
+
 def test_the_example_of_processes_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """docs/library.md: run, read, written to, and ended from another connection."""
     with running_daemon(tmp_path) as daemon:

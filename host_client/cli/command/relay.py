@@ -15,6 +15,7 @@ from host_client.cli.redaction import redaction_options
 from host_client.sandbox.sandbox import connect
 from host_client.stores.context import ConversationContext
 from host_client.stores.relay import relay as relay_session
+from host_client.stores.relay_spool import DEFAULT_MAX_SPOOL_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
 @limit_options
 @durability_option
 @redaction_options
+@click.option(
+    "--max-spool-bytes",
+    type=click.IntRange(1),
+    default=DEFAULT_MAX_SPOOL_BYTES,
+    help="How far the slowest target may be behind (default 1 GiB).",
+)
 @click.option("--force", is_flag=True, help="Replace sessions even when a running process has them open.")
 @click.option("--allow-empty", is_flag=True, help="Copy a transcript in which nothing was said yet.")
 @json_option
@@ -47,6 +54,7 @@ async def relay(
     max_files: int | None,
     durability: Literal["full", "none"],
     redaction: Redaction | None,
+    max_spool_bytes: int,
     force: bool,
     allow_empty: bool,
     as_json: bool,
@@ -73,6 +81,7 @@ async def relay(
                     allow_empty=allow_empty,
                     progress=progress,
                 ),
+                max_spool_bytes=max_spool_bytes,
             )
     output = Output(as_json)
     for note in capture_notes(result.record):
