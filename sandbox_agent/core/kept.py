@@ -22,6 +22,9 @@ MAX_KEPT_COUNT = 8
 MAX_KEPT_SECONDS = 600.0
 """How long one waits, unless the operator says otherwise."""
 
+MAX_WAIT_SECONDS = 5.0
+"""How long an attempt waits for the one before it, which may not know yet that its client is gone."""
+
 
 class Kept:
     """What waits, by the names of the journal's files; for all calls of a daemon, from any thread.
@@ -30,6 +33,7 @@ class Kept:
         max_seconds: How long each waits.
         max_count: How many wait.
         now: Gives seconds of a clock that only goes forward.
+        max_wait_seconds: How long an attempt waits for another of its id to end.
 
     Attributes:
         changed: Guards everything here, and told when there is something new. Whoever looks at journal files of
@@ -41,7 +45,9 @@ class Kept:
         max_seconds: float = MAX_KEPT_SECONDS,
         max_count: int = MAX_KEPT_COUNT,
         now: Callable[[], float] = time.monotonic,
+        max_wait_seconds: float = MAX_WAIT_SECONDS,
     ) -> None:
+        self._max_wait_seconds = max_wait_seconds
         self._max_seconds = max_seconds
         self._max_count = max_count
         self._now = now
@@ -54,12 +60,14 @@ class Kept:
     def claimed(self, restore_id: str, place: Hashable) -> Iterator[None]:
         """Hold a restore id at a place for one restore.
 
+        One that has it is waited for a while: it may be the last attempt, whose broken stream is being cleaned up.
+
         Raises:
             ConflictError: `busy`: another one of this daemon has it.
         """
         key = (restore_id, place)
         with self.changed:
-            if key in self._claimed:
+            if not self.changed.wait_for(lambda: key not in self._claimed, self._max_wait_seconds):
                 raise busy(restore_id)
             self._claimed.add(key)
         try:
@@ -67,6 +75,7 @@ class Kept:
         finally:
             with self.changed:
                 self._claimed.discard(key)
+                self.changed.notify_all()
 
     def is_waiting(self, name: bytes, changed_ns: int) -> bool:
         """Tell whether a staging may wait on; the first time it is asked about in a state, its time begins.

@@ -146,10 +146,10 @@ class Restore:
             self._target = target_of(self._sandbox, self._place, self._hooks)
             if profile.validate or profile.relocate:
                 self._hooks.start()  # ready when all has arrived
-            self._existing = self._open_existing()
             if self._restore_id:
                 where = (cli_home_path(self._sandbox, self._place), self._target.relative)
                 self._stack.enter_context(self._sandbox.journal.kept.claimed(self._restore_id, where))
+            self._existing = self._open_existing()
             placement = Placement(
                 self._sandbox,
                 self._place,

@@ -235,7 +235,7 @@ def test_busy_threads_wait_for_no_look(tmp_path: Path) -> None:
 
 def test_claims() -> None:
     """An id is claimed at a place by one at a time, and free again afterwards."""
-    kept = Kept()
+    kept = Kept(max_wait_seconds=0.0)
     for _ in range(2):
         with (
             kept.claimed(RESTORE_ID, "here"),
@@ -244,3 +244,22 @@ def test_claims() -> None:
         ):
             kept.claimed(RESTORE_ID, "here").__enter__()
         assert caught.value.reason == "busy"
+
+
+def test_claim_that_is_given_back_is_taken() -> None:
+    """An attempt waits for the one before it, and goes on when that has ended."""
+    kept = Kept(max_wait_seconds=30.0)
+    claimed, ended = threading.Event(), threading.Event()
+
+    def attempt() -> None:
+        with kept.claimed(RESTORE_ID, "here"):
+            claimed.set()
+            ended.wait()
+
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    claimed.wait()
+    threading.Timer(0.05, ended.set).start()
+    with kept.claimed(RESTORE_ID, "here"):
+        assert ended.is_set()
+    thread.join()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandbox_agent.core.intent import Intent, Record
+from sandbox_agent.core.kept import Kept
 from sandbox_api.errors import ConflictError, SessionError
 from support.broken_restore import RESTORE_ID, StreamError, break_restore, content_of, staging_of
 from support.restoring import OLD, entries_of, files_of, open_restore, restoring_sandbox, staged
@@ -319,6 +320,7 @@ def test_another_id_takes_nothing_over(tmp_path: Path) -> None:
 def test_one_restore_at_a_time(tmp_path: Path) -> None:
     """A second restore of an id at the same place is told to wait while the first is at work, and not after it."""
     with restoring_sandbox(tmp_path) as held:
+        held.journal.kept = Kept(max_wait_seconds=0.0)
         with open_restore(held, FILES, restore_id=RESTORE_ID) as first:
             first.feed(content_of(FILES, first.begin())[:150])
             with pytest.raises(ConflictError) as caught, open_restore(held, FILES, restore_id=RESTORE_ID) as second:
