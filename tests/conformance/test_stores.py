@@ -9,8 +9,10 @@ import pytest
 
 from host_client.errors import ConfigurationError, SessionError
 from host_client.sandbox.task import in_thread
+from host_client.stores.archive import TransportConversations
 from host_client.stores.context import ConversationContext
 from host_client.stores.transcript import TranscriptConversations
+from host_client.transports.local import LocalTransport
 from support.conversation import EXTRA, ID, files_below, make_session, store
 from support.restore_scene import sandbox_of
 from support.transcript_format import IN_BUCKETS, LAYOUT, WITH_SIDECARS, lines, write_transcript
@@ -30,18 +32,20 @@ class Case:
     """One implementation.
 
     Attributes:
-        make_store: Makes the store.
+        make_store: Makes the store; an archive is kept in the directory that it is given.
         make_session: Makes a session in a home, as the CLI would, and returns its directory or main transcript.
         arrived: Returns of a home to which it was restored where the session is, and its files.
         expected: Returns what these must hold in a workspace.
         kept: Returns the folder of the host, of a conversation home and a repository.
+        is_archived: Whether the store is an archive, which keeps nothing in that folder.
     """
 
-    make_store: Callable[[], NativeConversationStore]
+    make_store: Callable[[Path], NativeConversationStore]
     make_session: Callable[[Path], Path]
     arrived: Callable[[Path], tuple[Path, Mapping[str, bytes]]]
     expected: Callable[[Path], Mapping[str, bytes]]
     kept: Callable[[Path, Path], Path]
+    is_archived: bool = False
 
 
 def kept_bundles(home: Path, _repository: Path) -> Path:
@@ -69,7 +73,7 @@ def transcript(layout: TranscriptFunctions, folder: str = "") -> Case:
         return {f"{ID}.jsonl": lines(str(workspace)), **child}
 
     return Case(
-        lambda: TranscriptConversations(layout),
+        lambda _: TranscriptConversations(layout),
         lambda home: write_transcript(home / ".mycli/sessions" / folder),
         arrived_transcript,
         expected,
@@ -77,10 +81,28 @@ def transcript(layout: TranscriptFunctions, folder: str = "") -> Case:
     )
 
 
+def archived(case: Case) -> Case:
+    """Return the case of an archive of a store's conversations."""
+
+    def make_store(directory: Path) -> NativeConversationStore:
+        place = directory / "archive"
+        place.mkdir(exist_ok=True)
+        return TransportConversations(
+            case.make_store(directory),
+            transport=LocalTransport(place),
+            namespace="team",
+            cache=directory / "cache",
+        )
+
+    return replace(case, make_store=make_store, is_archived=True)
+
+
 CASES = {
-    "bundle": Case(store, lambda home: make_session(home / ".mycli"), arrived_bundle, lambda _: EXTRA, kept_bundles),
+    "bundle": Case(
+        lambda _: store(), lambda home: make_session(home / ".mycli"), arrived_bundle, lambda _: EXTRA, kept_bundles
+    ),
     "bundle in buckets": Case(
-        lambda: store(buckets=True),
+        lambda _: store(buckets=True),
         lambda home: make_session(home / ".mycli", bucket="wd-of-the-past"),
         arrived_bundle,
         lambda _: EXTRA,
@@ -90,6 +112,7 @@ CASES = {
     "transcript with children": transcript(WITH_SIDECARS),
     "transcript in folders": transcript(IN_BUCKETS, "of-the-past"),
 }
+CASES |= {f"archived {name}": archived(CASES[name]) for name in ("bundle in buckets", "transcript in folders")}
 
 
 @pytest.fixture(params=CASES)
@@ -100,7 +123,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 async def test_a_conversation_moves_from_one_sandbox_to_another(tmp_path: Path, case: Case) -> None:
     """Captured, located and restored, the conversation has the same files in another home and workspace."""
-    tested = case.make_store()
+    tested = case.make_store(tmp_path)
     made = case.make_session(tmp_path / "a/home")
     before = files_below(tmp_path / "a/home/.mycli")
     async with sandbox_of(tmp_path / "a") as source, sandbox_of(tmp_path / "b") as target:
@@ -110,11 +133,9 @@ async def test_a_conversation_moves_from_one_sandbox_to_another(tmp_path: Path, 
         outcome = await tested.restore(located, replace(context, sandbox=target))
         again = await tested.restore(located, replace(context, sandbox=target))
     assert files_below(tmp_path / "a/home/.mycli") == before
-    assert (captured.format, captured.conversation_id, captured.path) == (
-        tested.format,
-        ID,
-        await in_thread(tested.destination, ID, context),
-    )
+    assert (captured.format, captured.conversation_id) == (tested.format, ID)
+    destination = await in_thread(tested.destination, ID, context)
+    assert (captured.path == destination) is not case.is_archived
     assert (located.digest, located.path, located.source) == (captured.digest, captured.path, made)
     assert (outcome.format, outcome.conversation_id) == (tested.format, ID)
     placed, files = case.arrived(tmp_path / "b/home")
@@ -127,7 +148,7 @@ async def test_a_conversation_moves_from_one_sandbox_to_another(tmp_path: Path, 
 
 async def test_what_a_sandbox_has_is_compared(tmp_path: Path, case: Case) -> None:
     """Before a restore it is absent, after it the same; what was changed in the middle has diverged."""
-    tested = case.make_store()
+    tested = case.make_store(tmp_path)
     case.make_session(tmp_path / "a/home")
     async with sandbox_of(tmp_path / "a") as source, sandbox_of(tmp_path / "b") as target:
         context = ConversationContext(sandbox=source, conversation_home=tmp_path)
@@ -145,7 +166,7 @@ async def test_what_a_sandbox_has_is_compared(tmp_path: Path, case: Case) -> Non
 
 def test_host_places_lie_below_the_base(tmp_path: Path, case: Case) -> None:
     """Directory and destination are below what the context names; a context that names nothing is refused."""
-    tested = case.make_store()
+    tested = case.make_store(tmp_path)
     for context in (
         ConversationContext(conversation_home=tmp_path, repository=tmp_path / "r"),
         ConversationContext(conversation_home=tmp_path),
@@ -160,7 +181,7 @@ def test_host_places_lie_below_the_base(tmp_path: Path, case: Case) -> None:
 @pytest.mark.parametrize("conversation_id", ["session 1/../x", "", "i" * 129, "..", "a.b", "é"])
 async def test_an_id_that_is_none_touches_nothing(tmp_path: Path, case: Case, conversation_id: str) -> None:
     """No path is built from an id that breaks the rule, in any operation."""
-    tested = case.make_store()
+    tested = case.make_store(tmp_path)
     async with sandbox_of(tmp_path / "a") as sandbox:
         context = ConversationContext(sandbox=sandbox, conversation_home=tmp_path)
         for operation in (tested.capture, tested.locate):
@@ -172,7 +193,7 @@ async def test_an_id_that_is_none_touches_nothing(tmp_path: Path, case: Case, co
 
 async def test_a_record_of_another_format_is_refused(tmp_path: Path, case: Case) -> None:
     """A store restores records of its own format alone."""
-    tested = case.make_store()
+    tested = case.make_store(tmp_path)
     case.make_session(tmp_path / "a/home")
     async with sandbox_of(tmp_path / "a") as sandbox:
         context = ConversationContext(sandbox=sandbox, conversation_home=tmp_path)
@@ -184,7 +205,7 @@ async def test_a_record_of_another_format_is_refused(tmp_path: Path, case: Case)
 
 async def test_what_is_nowhere_is_not_found(tmp_path: Path, case: Case) -> None:
     """An id that neither sandbox nor host has is `not_found`, and nothing is left behind."""
-    tested = case.make_store()
+    tested = case.make_store(tmp_path)
     async with sandbox_of(tmp_path / "a") as sandbox:
         context = ConversationContext(sandbox=sandbox, conversation_home=tmp_path)
         for operation in (tested.capture, tested.locate):
@@ -196,7 +217,7 @@ async def test_what_is_nowhere_is_not_found(tmp_path: Path, case: Case) -> None:
 
 async def test_what_a_sandbox_has_is_listed(tmp_path: Path, case: Case) -> None:
     """Sessions are listed; what a restore replaced is listed, put back, and pruned."""
-    tested = case.make_store()
+    tested = case.make_store(tmp_path)
     made = case.make_session(tmp_path / "a/home")
     async with sandbox_of(tmp_path / "a") as source, sandbox_of(tmp_path / "b") as target:
         context = ConversationContext(sandbox=source, conversation_home=tmp_path)
