@@ -4,6 +4,9 @@ Start with `connect(target)` and a store such as `builtin_format("kimi")`; `host
 that block. What is listed here is the public surface; modules below may move.
 """
 
+import importlib
+from typing import TYPE_CHECKING
+
 from host_client.agents.adapter import AgentAdapter, AgentFeatures, Command, CommandResult, Continuation, TurnInput
 from host_client.agents.catalogue import CATALOGUE, Archive, Download, NpmPackage
 from host_client.agents.event import (
@@ -44,6 +47,10 @@ from host_client.errors import (
     UnavailableError,
     WorkspaceError,
 )
+from host_client.fleet.executor import restore_through
+from host_client.fleet.job import ArchiveSource, RestoreJob
+from host_client.fleet.restore import restore_many
+from host_client.fleet.retry import Retry
 from host_client.sandbox.daemon import Finding, Info, ResolvedHome
 from host_client.sandbox.file import FileInfo, ReadFile
 from host_client.sandbox.place import LeftOut, Place, RecoveryItem, SessionSummary, Undone
@@ -70,7 +77,7 @@ from host_client.stores.contract import (
     Notice,
     RestoreOutcome,
 )
-from host_client.stores.delivery import Delivery
+from host_client.stores.delivery import Delivery, DeliveryProgress
 from host_client.stores.layout import (
     Conversation,
     ConversationFiles,
@@ -84,12 +91,18 @@ from host_client.stores.layout import (
 from host_client.stores.profile import BundleRoot, SessionBundleProfile
 from host_client.stores.relay import RelayResult, relay
 from host_client.stores.transcript import TranscriptConversations
+from host_client.transports.contract import ObjectInfo, StoredObject, Transport
+from host_client.transports.local import LocalTransport
+from host_client.transports.url import open_transport
 from host_client.turns.provider import AcquireContext, ConnectedSandbox, LocalSandboxes, SandboxProvider
 from host_client.turns.result import TurnResult
 from host_client.turns.runner import TurnRunner
 from host_client.turns.turn import Turn
 from sandbox_api.limits import Limits
 from sandbox_api.lock import LockSign
+
+if TYPE_CHECKING:
+    from host_client.transports.objects import ObjectTransport
 
 __all__ = [
     "CATALOGUE",
@@ -101,6 +114,7 @@ __all__ = [
     "Archive",
     "ArchiveKey",
     "ArchiveReference",
+    "ArchiveSource",
     "AttachmentPart",
     "BundleRoot",
     "CliHarness",
@@ -119,6 +133,7 @@ __all__ = [
     "ConversationStore",
     "DeadlineError",
     "Delivery",
+    "DeliveryProgress",
     "Download",
     "Exit",
     "FailureEvent",
@@ -135,6 +150,7 @@ __all__ = [
     "Limits",
     "LiteralRule",
     "LocalSandboxes",
+    "LocalTransport",
     "LockSign",
     "MarkPart",
     "Message",
@@ -143,6 +159,8 @@ __all__ = [
     "Notice",
     "NoticeEvent",
     "NpmPackage",
+    "ObjectInfo",
+    "ObjectTransport",
     "Offender",
     "OutpostError",
     "Output",
@@ -164,8 +182,10 @@ __all__ = [
     "RelayResult",
     "Relocated",
     "ResolvedHome",
+    "RestoreJob",
     "RestoreOutcome",
     "ResultEvent",
+    "Retry",
     "Run",
     "Sandbox",
     "SandboxPlace",
@@ -176,6 +196,7 @@ __all__ = [
     "SessionSummary",
     "Skipped",
     "Snapshot",
+    "StoredObject",
     "TextEvent",
     "TextPart",
     "ToolCallPart",
@@ -186,6 +207,7 @@ __all__ = [
     "TranscriptFunctions",
     "TranscriptLayout",
     "TranscriptRecoveryItem",
+    "Transport",
     "TransportConversations",
     "Turn",
     "TurnInput",
@@ -204,9 +226,19 @@ __all__ = [
     "create_agent",
     "format_names",
     "inspect_transcript",
+    "open_transport",
     "read_message_file",
     "read_messages",
     "relay",
     "relocate_file",
+    "restore_many",
+    "restore_through",
     "resume_command",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load what is costly when it is asked for: `ObjectTransport`, with the library of object stores."""
+    if name == "ObjectTransport":
+        return importlib.import_module("host_client.transports.objects").ObjectTransport
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,6 +6,7 @@ A daemon that stops answering cannot hang a call: every step waits at most `stal
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import grpc
@@ -14,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from host_client.errors import SessionError, UnavailableError
 from host_client.sandbox.channel import failure_of, open_channel, translated
+from host_client.session.forked import refuse_forked
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 STALL_SECONDS = 60.0
 """Longest silence of a daemon in the middle of a call."""
+
+_OPEN: dict[int, int] = {}
+"""The connections that are open, each with its process: a forked child inherits them, and not gRPC's threads."""
 
 R = TypeVar("R", bound=Message)
 
@@ -166,17 +171,24 @@ class Connection:
 
     Attributes:
         is_closed: Whether this side has closed it: then there is nothing to wait for.
+
+    Raises:
+        ConfigurationError: `invalid_argument`: the process was forked from one that had connections.
     """
 
     def __init__(self, address: str, target: str, *, stall_seconds: float = STALL_SECONDS) -> None:
         self.target = target
         self.stall_seconds = stall_seconds
         self.is_closed = False
+        for process_id in tuple(_OPEN.values()):
+            refuse_forked(process_id, "connections")
         self._channel = open_channel(address)
+        _OPEN[id(self)] = os.getpid()
 
     async def close(self) -> None:
         """Close the channel; calls that are not over fail with `unavailable`/`cancelled`. May be repeated."""
         self.is_closed = True
+        _OPEN.pop(id(self), None)
         await self._channel.close(None)
 
     async def ask(self, method: str, request: Message, response: type[R], *, seconds: float | None = None) -> R:

@@ -19,6 +19,7 @@ those without an end iterators.
 """
 
 from host_client.sync.conversation import Conversations, relay
+from host_client.sync.fleet import restore_many, restore_through
 from host_client.sync.sandbox import Bundles, Files, Process, Processes, Sandbox, Transcripts, connect
 from host_client.sync.turn import Turn, TurnResult, TurnRunner
 
@@ -35,4 +36,6 @@ __all__ = [
     "TurnRunner",
     "connect",
     "relay",
+    "restore_many",
+    "restore_through",
 ]
