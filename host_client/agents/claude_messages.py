@@ -195,7 +195,7 @@ def _message(value: dict[str, object]) -> Message | None:
 def _of_cli(value: dict[str, object]) -> Message | None:
     time = parse_time(value.get("timestamp"))
     if value.get("subtype") == "compact_boundary":
-        return mark("compacted", "what is above was compacted: the model has a summary of it", time)
+        return mark("compacted", "the model has a summary of what is above", time)
     text = text_of(value.get("content"))
     if not text or value.get("isMeta") is True:
         return None

@@ -74,7 +74,7 @@ def messages(source: MessageSource, tally: Tally) -> Iterator[Message]:
     for depth, (one, base) in reversed(list(enumerate(line))):
         yield from _said(one, base, tally)
         if depth:
-            yield mark("forked", f"forked from {text_of(base.get('thread_id'))}, in which the above was said")
+            yield mark("forked", f"what is above was said in {text_of(base.get('thread_id'))}")
 
 
 def _base(source: MessageSource) -> dict[str, object]:
@@ -99,7 +99,7 @@ def _said(source: MessageSource, until: dict[str, object], tally: Tally) -> Iter
         elif record.line in undone:
             continue
         elif kind == "compacted":
-            boundary = mark("compacted", "what is above was compacted: the model has a summary of it", time)
+            boundary = mark("compacted", "the model has a summary of what is above", time)
             summary = text_of(payload.get("message"))
             message = replace(boundary, parts=(*boundary.parts, *([TextPart(summary)] if summary else [])))
         elif kind == "response_item":

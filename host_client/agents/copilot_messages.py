@@ -65,7 +65,7 @@ def _message(kind: str, data: dict[str, object], time: datetime | None) -> Messa
         text = text_of(dict_of(data.get("result")).get("content")) or text_of(dict_of(data.get("error")).get("message"))
         parts = [ToolResultPart(text, data.get("success") is False, text_of(data.get("toolCallId")))]
     elif kind == "session.compaction_complete" and data.get("success") is not False:
-        boundary = MarkPart("compacted", "what is above was compacted: the model has a summary of it")
+        boundary = MarkPart("compacted", "the model has a summary of what is above")
         parts = [boundary, *_text(data.get("summaryContent"))]
     elif kind in _TOLD:
         parts = [*_text(data.get("message"))]

@@ -164,13 +164,13 @@ def _messages(record: Record, story: _Story, tally: Tally) -> Iterator[Message]:
                 "tool", time, _result(result.get("output"), text_of(event.get("toolCallId")), is_error=is_error)
             )
     elif kind == "context.apply_compaction":
-        boundary = mark("compacted", "what is above was compacted: the model has a summary of it", time)
+        boundary = mark("compacted", "the model has a summary of what is above", time)
         summary = value.get("summary")
         text = text_of(summary) or text_of(value.get("contextSummary"))
         parts = [TextPart(text)] if text else _content(dict_of(summary).get("content"))
         yield Message("system", time, (*boundary.parts, *parts))
     elif kind == "context.clear":
-        yield mark("cleared", "the conversation was cleared: the model knows nothing of what is above", time)
+        yield mark("cleared", "the model knows nothing of what is above", time)
     elif kind == "context.undo" and story.is_undo(record.line):
         yield mark("undone", f"{value.get('count')} turn(s) were taken back here", time)
     elif not kind or (kind.startswith("context.") and kind not in _BESIDE):

@@ -24,6 +24,7 @@ from host_client.cli.command import (
     show,
     validate,
 )
+from host_client.cli.command.archive import archive
 from host_client.cli.command.exec import execute
 from host_client.cli.host_stream import reserve_streams
 from host_client.cli.output import Output, OutputLost
@@ -56,6 +57,7 @@ for _command in (
     execute,
     run.run,
     recovery.recovery,
+    archive,
     relocate.relocate,
     inspect.inspect,
     show.show,

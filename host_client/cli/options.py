@@ -106,6 +106,26 @@ durability_option = click.option(
     help="Whether what is written survives a power loss.",
 )
 
+capture_options = _all(
+    click.option(
+        "--skip-links", is_flag=True, help="Leave symbolic links out and name them, instead of refusing them."
+    ),
+    click.option(
+        "--retries",
+        type=click.IntRange(0, 100),
+        default=2,
+        show_default=True,
+        help="How often to start again when the session changes while it is read.",
+    ),
+    click.option("--allow-empty", is_flag=True, help="Capture a transcript in which nothing was said yet."),
+)
+
+restore_options = _all(
+    click.option("--force", is_flag=True, help="Replace the session even when a running process has it open."),
+    click.option("--allow-empty", is_flag=True, help="Restore a transcript in which nothing was said yet."),
+    click.option("--owner", type=Owner(), help="Give what is restored to that user, where the daemon may."),
+)
+
 shown_options = _all(
     click.option("--last", "last_count", type=click.IntRange(1), metavar="N", help="Only the last N messages."),
     click.option("--tools/--no-tools", "has_tools", default=True, help="Calls of tools and their results (shown)."),

@@ -8,6 +8,7 @@ import click
 
 from host_client.agents.registry import builtin_format
 from host_client.cli.options import (
+    capture_options,
     durability_option,
     host_options,
     json_option,
@@ -38,15 +39,7 @@ if TYPE_CHECKING:
 @limit_options
 @durability_option
 @redaction_options
-@click.option("--skip-links", is_flag=True, help="Leave symbolic links out and name them, instead of refusing them.")
-@click.option(
-    "--retries",
-    type=click.IntRange(0, 100),
-    default=2,
-    show_default=True,
-    help="How often to start again when the session changes while it is read.",
-)
-@click.option("--allow-empty", is_flag=True, help="Capture a transcript in which nothing was said yet.")
+@capture_options
 @json_option
 async def capture(
     target: str,

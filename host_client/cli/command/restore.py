@@ -9,13 +9,13 @@ import click
 
 from host_client.agents.registry import builtin_format, resume_command
 from host_client.cli.options import (
-    Owner,
     durability_option,
     host_options,
     json_option,
     limit_options,
     limits,
     place_options,
+    restore_options,
 )
 from host_client.cli.output import Output, size
 from host_client.cli.progress import shown_progress
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 @place_options
 @limit_options
 @durability_option
-@click.option("--force", is_flag=True, help="Replace the session even when a running process has it open.")
-@click.option("--allow-empty", is_flag=True, help="Restore a transcript in which nothing was said yet.")
-@click.option("--owner", type=Owner(), help="Give what is restored to that user, where the daemon may.")
+@restore_options
 @json_option
 async def restore(
     target: str,
