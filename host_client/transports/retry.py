@@ -126,14 +126,12 @@ class RetryingTransport:
 
     async def _pause(self, error: OutpostError, attempts_count: int, begun: float) -> None:
         """Wait until the next attempt may begin, or raise the failure of the last one."""
-        longest = min(self._base_seconds * 2 ** (attempts_count - 1), self._max_pause_seconds)
-        seconds = longest * self._jitter()
         # Conflicts and damage are what they are: those who hear of them may repeat more than one call.
         is_final = isinstance(error, (ConflictError, SessionError)) or not error.retryable
-        if (
-            is_final
-            or attempts_count >= self._max_attempts_count
-            or self._clock() - begun + seconds > self._max_seconds
-        ):
+        if is_final or attempts_count >= self._max_attempts_count:
+            raise error
+        longest = min(self._base_seconds * 2 ** (attempts_count - 1), self._max_pause_seconds)
+        seconds = longest * self._jitter()
+        if self._clock() - begun + seconds > self._max_seconds:
             raise error
         await self._sleep(seconds)

@@ -97,8 +97,8 @@ def _options(parts: SplitResult) -> dict[str, str]:
     options: dict[str, str] = {}
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
         if key not in known:
-            names = f"; {', '.join(known)} are known" if known else ""
-            raise _invalid(f"{printable(key)!r} is no option of {parts.scheme}:{names}")
+            others = f"; there are {', '.join(known)}" if known else ""
+            raise _invalid(f"{printable(key)!r} is no option of {parts.scheme}{others}")
         if key in options or not value:
             raise _invalid(f"the option {key!r} is there twice or has no value")
         options[key] = value
