@@ -1,0 +1,176 @@
+"""The copies of archived conversations on a host: shared, claimed, bounded, and swept."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from host_client.errors import WorkspaceError
+from host_client.stores.archive_cache import ArchiveCache, default_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def fill(cache: ArchiveCache, name: str, content: bytes = b"content") -> Path:
+    """Add a copy with one file, and return the file."""
+    with cache.begin() as private:
+        path = private.home / "below/file"
+        path.parent.mkdir()
+        path.write_bytes(content)
+        return private.keep(name, path)
+
+
+def folders(cache: ArchiveCache) -> list[str]:
+    """Name everything in the cache's folders."""
+    return sorted(str(path.relative_to(cache.directory)) for path in cache.directory.glob("*/*"))
+
+
+def test_a_copy_is_kept_and_leased(tmp_path: Path) -> None:
+    """What was made in a private folder is found by its name, for nobody but the user."""
+    cache = ArchiveCache(tmp_path / "cache")
+    path = fill(cache, "one")
+    with cache.lease("one") as copy:
+        assert copy is not None
+        assert (copy.path, copy.path.read_bytes()) == (path, b"content")
+        assert path.is_relative_to(copy.home)
+    assert cache.lease("two") is None
+    assert folders(cache) == ["copies/one"]
+    for folder in (cache.directory, cache.directory / "copies", cache.directory / "copies/one"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_private_folder_that_is_not_kept_is_removed(tmp_path: Path) -> None:
+    """Nothing is left of what failed."""
+    cache = ArchiveCache(tmp_path / "cache")
+    with cache.begin() as private:
+        (private.home / "file").write_bytes(b"half")
+    assert folders(cache) == []
+
+
+def test_a_copy_is_claimed_by_nobody_while_it_is_read(tmp_path: Path) -> None:
+    """Readers share a copy; a claim needs it alone, takes it away, and can put it back or make another of it."""
+    cache = ArchiveCache(tmp_path / "cache")
+    fill(cache, "one")
+    with cache.lease("one") as first, cache.lease("one") as second:
+        assert first
+        assert second
+        assert cache.claim("one") is None
+    with cache.claim("one") as claimed:
+        assert claimed is not None
+        assert claimed.is_claimed
+        assert cache.lease("one") is cache.claim("one") is None
+        claimed.put_back()
+    with cache.claim("one") as claimed:
+        assert claimed is not None
+        path = claimed.home / "below/file"
+        path.write_bytes(b"more")
+        claimed.keep("two", path)
+    assert folders(cache) == ["copies/two"]
+    with cache.lease("two") as copy:
+        assert copy is not None
+        assert copy.path.read_bytes() == b"more"
+
+
+def test_a_copy_that_is_there_is_replaced_unless_it_is_read(tmp_path: Path) -> None:
+    """Of two of one name the newer one stays, except that a reader's stays for its reader."""
+    cache = ArchiveCache(tmp_path / "cache")
+    fill(cache, "one", b"old")
+    assert fill(cache, "one", b"new").read_bytes() == b"new"
+    with cache.lease("one"):
+        assert fill(cache, "one", b"newer").read_bytes() == b"new"
+    assert folders(cache) == ["copies/one"]
+
+
+def test_what_was_not_used_for_longest_goes(tmp_path: Path) -> None:
+    """Beyond the bound the least recently used copies go; one that is read, and the newest, stay."""
+    cache = ArchiveCache(tmp_path / "cache", max_bytes=25)
+    for number, name in enumerate(("one", "two", "three")):
+        fill(cache, name, bytes(10))
+        os.utime(cache.directory / "copies" / name, ns=(number, number))
+    assert folders(cache) == ["copies/three", "copies/two"]
+    cache_hit = cache.lease("two")
+    assert cache_hit is not None
+    with cache_hit:
+        fill(cache, "four", bytes(20))
+        assert folders(cache) == ["copies/four", "copies/two"]
+    assert fill(cache, "five", bytes(99)).read_bytes() == bytes(99)
+    assert folders(cache) == ["copies/five"]
+
+
+def test_a_dropped_copy_is_gone(tmp_path: Path) -> None:
+    """A copy that is not what it should be is removed, also from under its readers."""
+    cache = ArchiveCache(tmp_path / "cache")
+    fill(cache, "one")
+    with cache.lease("one"):
+        cache.drop("one")
+    cache.drop("one")
+    assert folders(cache) == []
+
+
+def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
+    """A private folder goes with the next that is begun, when its process is gone; while that lives it stays."""
+    cache = ArchiveCache(tmp_path / "cache")
+    text = (
+        "import os, sys, pathlib; from host_client.stores.archive_cache import ArchiveCache; "
+        "private = ArchiveCache(pathlib.Path(sys.argv[1])).begin(); print('begun', flush=True); sys.stdin.read(); "
+        "os._exit(1)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", text, str(cache.directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"begun\n"
+        with cache.begin():
+            assert len(folders(cache)) == 2
+        child.communicate()
+    with cache.begin():
+        assert len(folders(cache)) == 1
+
+
+def test_a_copy_without_its_note_is_none(tmp_path: Path) -> None:
+    """A copy whose note is damaged is not used."""
+    cache = ArchiveCache(tmp_path / "cache")
+    fill(cache, "one")
+    (cache.directory / "copies/one/note.json").write_text("{")
+    assert cache.lease("one") is None
+    assert cache.claim("one") is None
+    assert fill(cache, "one", b"again").read_bytes() == b"again"
+
+
+def test_folders_that_others_may_enter_are_closed(tmp_path: Path) -> None:
+    """Copies are plain text: their folders are closed to others, and a link is not followed."""
+    (tmp_path / "cache/copies").mkdir(parents=True)
+    (tmp_path / "cache/copies").chmod(0o755)
+    cache = ArchiveCache(tmp_path / "cache")
+    fill(cache, "one")
+    assert stat.S_IMODE((tmp_path / "cache/copies").stat().st_mode) == 0o700
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/private").symlink_to(tmp_path)
+    with pytest.raises(WorkspaceError) as caught:
+        ArchiveCache(tmp_path / "other").begin()
+    assert caught.value.reason == "unsafe_path"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of somebody else")
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    """Whoever owns the folder could read and change the copies."""
+    (tmp_path / "private").mkdir()
+    os.chown(tmp_path / "private", 12345, 12345)
+    with pytest.raises(WorkspaceError) as caught:
+        ArchiveCache(tmp_path).begin()
+    assert caught.value.reason == "access"
+
+
+def test_the_default_is_the_users_folder_for_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`XDG_CACHE_HOME` counts when it is absolute."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_directory() == tmp_path / "outpost/archive"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert default_directory() == tmp_path / "home/.cache/outpost/archive"
