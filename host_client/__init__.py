@@ -5,7 +5,6 @@ that block. What is listed here is the public surface; modules below may move.
 """
 
 import importlib
-import importlib
 from typing import TYPE_CHECKING
 
 from host_client.agents.adapter import AgentAdapter, AgentFeatures, Command, CommandResult, Continuation, TurnInput
