@@ -133,8 +133,8 @@ async def test_cut_connections_send_only_the_rest(tmp_path: Path) -> None:
         assert read_session(daemon.home) == contents
         assert staged(daemon.home) == []
     assert restored.sent_bytes + restored.resumed_bytes == whole_bytes
-    # A cut loses what was on its way: a message of 1 MiB that was not whole, the manifest, and what buffers held.
-    assert restored.resumed_bytes > sum(cuts) - len(cuts) * (2 << 20)
+    # A cut loses what was on its way: the message that was not whole, the manifest, and what buffers held.
+    assert restored.resumed_bytes > sum(cuts) // 4
 
 
 @pytest.mark.parametrize("attempts_count", [1, 3])

@@ -29,9 +29,26 @@ class CuttingProxy:
         self.cuts_count = 0
         self._socket_path = socket_path
         self._left = list(cut_after_bytes)
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            await self._carry(reader, writer)
+        finally:
+            self._tasks.discard(task)
+
+    async def close(self) -> None:
+        """End all connections: their daemon waits for them when it ends."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         left_bytes = self._left.pop(0) if self._left else None
         there, here = await asyncio.open_unix_connection(self._socket_path)
 
@@ -49,8 +66,13 @@ class CuttingProxy:
             writer.close()
             here.close()
 
-        with suppress(OSError):  # the other direction has cut it
-            await asyncio.gather(carry(reader, here), carry(there, writer))
+        try:
+            with suppress(OSError, asyncio.CancelledError):  # the other direction has cut it, or the test is over
+                await asyncio.gather(carry(reader, here), carry(there, writer))
+        finally:
+            for transport in (writer.transport, here.transport):
+                if not transport.is_closing():
+                    transport.abort()
 
 
 @asynccontextmanager
@@ -64,3 +86,5 @@ async def cutting_proxy(target: str, cut_after_bytes: Sequence[int]) -> AsyncIte
             yield f"unix:{path}", proxy
         finally:
             server.close()
+            await proxy.close()
+            await asyncio.sleep(0)  # aborted connections are closed in the loop's next round
