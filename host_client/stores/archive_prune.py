@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, Final
 from host_client.errors import ConfigurationError, ConflictError, UnavailableError
 from host_client.sandbox.task import in_thread
 from host_client.stores.archive_index import encode_index
-from host_client.stores.archive_survey import ConversationName, SnapshotName, each, in_order, missing_object
+from host_client.stores.archive_survey import ConversationName, SnapshotName, each, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from host_client.stores.archive_index import Index, Snapshot
+    from host_client.stores.archive_read import StoredIndex
     from host_client.stores.archive_retention import PruneRules
-    from host_client.stores.archive_survey import Listed, ReadIndex, Survey
+    from host_client.stores.archive_survey import Listed, Survey
     from host_client.transports.contract import ObjectInfo
 
 GRACE_SECONDS: Final = 24 * 60 * 60
@@ -79,7 +80,7 @@ class _Plan:
     """What one index becomes."""
 
     name: ConversationName
-    read: ReadIndex
+    read: StoredIndex
     removed: list[str] = field(default_factory=list)
 
 
@@ -153,9 +154,9 @@ class Pruning:
             plans.append(_Plan(name, read, self._rules.removed(read.index, listed, now)))
         return plans
 
-    async def _indexes(self) -> list[tuple[ConversationName, ReadIndex, Listed]]:
+    async def _indexes(self) -> list[tuple[ConversationName, StoredIndex, Listed]]:
         """List all conversations and read their indexes."""
-        found: list[tuple[ConversationName, ReadIndex, Listed]] = []
+        found: list[tuple[ConversationName, StoredIndex, Listed]] = []
 
         async def read(item: tuple[ConversationName, Listed]) -> None:
             name, listed = item
@@ -174,13 +175,10 @@ class Pruning:
             name = SnapshotName(index.format, index.id, snapshot.snapshot_id)
             if name in self._known:
                 return
-            manifest = await self._survey.manifest(index, snapshot)
-            if manifest is None and not await self._survey.is_named(name):
-                return  # pruned by somebody else meanwhile
-            if manifest is None:
-                raise missing_object(self._layout.snapshot_key(*name), "an index")
-            self._needed.update(chunk.name for chunk in manifest.chunks)
-            self._known.add(name)
+            manifest = await self._survey.current_manifest(index, snapshot)
+            if manifest is not None:
+                self._needed.update(chunk.name for chunk in manifest.chunks)
+                self._known.add(name)
 
         await each(snapshots, read)
 
@@ -226,7 +224,7 @@ class Pruning:
         names = [name for name, found in listed.items() if found.index]
         entries: list[tuple[Index, Snapshot]] = []
 
-        async def use(read: ReadIndex | None) -> None:
+        async def use(read: StoredIndex | None) -> None:
             if read is not None:
                 entries.extend((read.index, entry) for entry in read.index.entries)
 

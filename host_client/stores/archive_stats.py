@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from host_client.stores.archive_survey import SnapshotName, each, missing_object
+from host_client.stores.archive_survey import each
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -105,11 +105,9 @@ async def _data_names(survey: Survey, indexes: dict[ConversationName, Index]) ->
 
     async def read_manifest(item: tuple[ConversationName, Index, Snapshot]) -> None:
         name, index, snapshot = item
-        manifest = await survey.manifest(index, snapshot)
+        manifest = await survey.current_manifest(index, snapshot)
         if manifest is not None:
             names[name].update(chunk.name for chunk in manifest.chunks)
-        elif await survey.is_named(SnapshotName(*name, snapshot.snapshot_id)):
-            raise missing_object(survey.layout.snapshot_key(*name, snapshot.snapshot_id), "an index")
 
     snapshots = ((name, index, snapshot) for name, index in indexes.items() for snapshot in index.entries)
     await each(snapshots, read_manifest)

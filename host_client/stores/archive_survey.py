@@ -10,11 +10,9 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from host_client.errors import LimitError, SessionError
-from host_client.sandbox.task import in_thread, task_group
-from host_client.stores.archive_codec import MAX_OVERHEAD_BYTES
-from host_client.stores.archive_index import MAX_INDEX_BYTES, decode_index, read_manifest
-from host_client.stores.archive_manifest import MAX_MANIFEST_BYTES
+from host_client.errors import SessionError
+from host_client.sandbox.task import task_group
+from host_client.stores.archive_read import ArchiveReader
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     from host_client.stores.archive_index import Index, Snapshot
     from host_client.stores.archive_layout import Layout
     from host_client.stores.archive_manifest import Manifest
+    from host_client.stores.archive_read import StoredIndex
     from host_client.transports.contract import ObjectInfo, Transport
 
 T = TypeVar("T")
@@ -76,19 +75,6 @@ class Listed:
     manifests: dict[str, ObjectInfo] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadIndex:
-    """An index that was read.
-
-    Attributes:
-        index: What it says.
-        revision: The revision that a new one replaces.
-    """
-
-    index: Index
-    revision: str
-
-
 class Survey:
     """Reads a namespace.
 
@@ -127,68 +113,28 @@ class Survey:
         infos = self.transport.list(self.layout.marks_prefix)
         return {name: info async for info in infos if (name := self.layout.parse_mark(info.key))}
 
-    async def index(self, name: ConversationName) -> ReadIndex | None:
-        """Read a conversation's index; None when there is none.
+    async def index(self, name: ConversationName) -> StoredIndex | None:
+        """Read a conversation's index; None when there is none. See `ArchiveReader.find_index`."""
+        return await self._reader(name.format).find_index(name.id)
 
-        Raises:
-            SessionError, ConfigurationError: as `decode_index`, and what is wrong with the store.
-        """
-        key = self.layout.index_key(*name)
-        stored = await self.stored(key, MAX_INDEX_BYTES)
-        if stored is None:
-            return None
-        data, revision = stored
-        index = await in_thread(
-            decode_index,
-            data,
-            self.codec,
-            about=key,
-            format_name=name.format,
-            namespace=self.layout.namespace,
-            archive_id=name.id,
-        )
-        return ReadIndex(index, revision)
+    async def manifest(self, index: Index, snapshot: Snapshot) -> Manifest:
+        """Read the manifest of a snapshot; see `ArchiveReader.manifest`."""
+        return await self._reader(index.format).manifest(index, snapshot)
 
-    async def manifest(self, index: Index, snapshot: Snapshot) -> Manifest | None:
-        """Read the manifest of a snapshot; None when it is missing.
-
-        Raises:
-            SessionError, ConfigurationError: as `read_manifest`, and what is wrong with the store.
-        """
-        key = self.layout.snapshot_key(index.format, index.id, snapshot.snapshot_id)
-        stored = await self.stored(key, MAX_MANIFEST_BYTES)
-        if stored is None:
-            return None
-        return await in_thread(read_manifest, stored[0], self.codec, about=key, index=index, snapshot=snapshot)
-
-    async def is_named(self, name: SnapshotName) -> bool:
-        """Tell whether the index, as it is now, names a snapshot."""
-        read = await self.index(name.conversation)
-        return read is not None and any(entry.snapshot_id == name.snapshot_id for entry in read.index.entries)
-
-    async def stored(self, key: str, max_bytes: int) -> tuple[bytes, str] | None:
-        """Read the stored form of a content that has no more than so many bytes, and its revision.
-
-        Raises:
-            SessionError: `corrupt`: it is larger; what is wrong with it in the store.
-        """
+    async def current_manifest(self, index: Index, snapshot: Snapshot) -> Manifest | None:
+        """Read the manifest of a snapshot; None when it is missing because the snapshot was pruned meanwhile."""
         try:
-            found = await self.transport.read(key, max_bytes=max_bytes + MAX_OVERHEAD_BYTES)
-        except LimitError as error:
-            if error.reason != "max_bytes":
+            return await self.manifest(index, snapshot)
+        except SessionError as error:
+            if error.reason != "missing_object":
                 raise
-            raise SessionError("corrupt", f"the object '{key}' is larger than it can be", facts={"key": key}) from None
-        return None if found is None else (found.data, found.revision)
+            read = await self.index(ConversationName(index.format, index.id))
+            if read is not None and any(entry.snapshot_id == snapshot.snapshot_id for entry in read.index.entries):
+                raise
+            return None
 
-
-def missing_object(key: str, what: str) -> SessionError:
-    """Return the failure of a namespace that names an object which is not there."""
-    return SessionError(
-        "missing_object",
-        f"{what} names the object '{key}', which is not in the store",
-        hint="restore the object from a copy of the store; verify tells all that is missing",
-        facts={"key": key},
-    )
+    def _reader(self, format_name: str) -> ArchiveReader:
+        return ArchiveReader(self.transport, self.layout, self.codec, format_name)
 
 
 async def each(

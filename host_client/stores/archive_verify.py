@@ -10,8 +10,9 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from host_client.errors import ConfigurationError, OutpostError, SessionError
+from host_client.errors import LimitError, OutpostError, SessionError
 from host_client.sandbox.task import in_thread
+from host_client.stores.archive_codec import MAX_OVERHEAD_BYTES
 from host_client.stores.archive_schedule import Schedule, Wanted, advance, parts
 from host_client.stores.archive_survey import ConversationName, SnapshotName, each, in_order
 from sandbox_api.manifest import bundle_digest
@@ -177,9 +178,6 @@ class Verification:
         except OutpostError as error:
             self._note(error, key, (name,))
             return None
-        if manifest is None:
-            self._add("missing_object", key, "the manifest of a snapshot is not in the store", (name,))
-            return None
         return name, manifest
 
     async def _take(self, read: tuple[SnapshotName, Manifest] | None) -> None:
@@ -214,18 +212,18 @@ class Verification:
         wanted, steps = planned
         key = self._survey.layout.data_key(wanted.name)
         try:
-            stored = await self._survey.stored(key, wanted.size_bytes)
+            stored = await self._survey.transport.read(key, max_bytes=wanted.size_bytes + MAX_OVERHEAD_BYTES)
             if stored is None:
                 self._miss(wanted)
                 return wanted, steps, None
             content = await in_thread(
-                self._survey.codec.decode_chunk, stored[0], about=key, name=wanted.name, size=wanted.size_bytes
+                self._survey.codec.decode_chunk, stored.data, about=key, name=wanted.name, size=wanted.size_bytes
             )
         except OutpostError as error:
             self._note(error, key, self._schedule.hurt(wanted))
             return wanted, steps, None
         self._bytes_count += len(content)
-        self._stored_bytes += len(stored[0])
+        self._stored_bytes += len(stored.data)
         return wanted, steps, content
 
     async def _hash(self, read: tuple[Wanted, list[Step[SnapshotName]], bytes | None]) -> None:
@@ -244,11 +242,12 @@ class Verification:
 
     def _note(self, error: OutpostError, key: str, snapshots: Iterable[SnapshotName]) -> None:
         """Note what is wrong with an object, or raise what is wrong with the store."""
-        damaged = isinstance(error, SessionError)
-        foreign = isinstance(error, ConfigurationError) and error.reason in ("wrong_key", "not_supported")
-        if not damaged and not foreign:
+        reason = error.reason
+        if isinstance(error, LimitError) and reason == "max_bytes":
+            reason = "corrupt"  # larger than what it is said to be
+        elif not isinstance(error, SessionError) and reason not in ("wrong_key", "not_supported"):
             raise error
-        self._add(error.reason, key, error.message, snapshots)
+        self._add(reason, key, error.message, snapshots)
 
     def _add(self, reason: str, key: str, message: str, snapshots: Iterable[SnapshotName]) -> None:
         self._findings.setdefault((key, reason), _Finding(reason, message)).snapshots.update(snapshots)
