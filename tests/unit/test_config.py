@@ -26,7 +26,7 @@ def test_defaults() -> None:
     assert (config.listen, config.home, config.workspace) == ("", b"/home/me", os.fsencode(Path.cwd()))
     assert (config.roots, config.state, config.limits) == ((), b"/home/me/.outpost-agent", Limits())
     assert (config.log_format, config.debug, config.until_eof, config.drain_seconds) == ("text", False, False, 10.0)
-    assert config.max_processes == 256
+    assert (config.max_processes, config.keep_seconds) == (256, 600.0)
 
 
 def test_all_options() -> None:
@@ -34,12 +34,12 @@ def test_all_options() -> None:
     config = _serve(
         *("--listen", "unix:/s", "--home", "/h/../g", "--workspace", "w", "--root", "/r1", "--root", "/r2/"),
         *("--state", "/st", "--max-bytes", "7", "--max-files", "8", "--log-format", "json", "--debug"),
-        *("--until-eof", "--drain-seconds", "0.5", "--max-processes", "9"),
+        *("--until-eof", "--drain-seconds", "0.5", "--max-processes", "9", "--keep-seconds", "1.5"),
     )
     assert (config.listen, config.home, config.workspace) == ("unix:/s", b"/g", os.fsencode(Path.cwd() / "w"))
     assert (config.roots, config.state, config.limits) == ((b"/r1", b"/r2"), b"/st", Limits(7, 8))
     assert (config.log_format, config.debug, config.until_eof, config.drain_seconds) == ("json", True, True, 0.5)
-    assert config.max_processes == 9
+    assert (config.max_processes, config.keep_seconds) == (9, 1.5)
 
 
 def test_home_unknown() -> None:
