@@ -67,6 +67,11 @@ from host_client.session.relocate_file import Relocated, relocate_file
 from host_client.stores.archive import ArchiveReference, TransportConversations
 from host_client.stores.archive_index import Snapshot
 from host_client.stores.archive_key import ArchiveKey
+from host_client.stores.archive_maintenance import ArchivedConversation, ConversationArchive
+from host_client.stores.archive_prune import PruneReport
+from host_client.stores.archive_stats import ArchiveStats, ConversationStats
+from host_client.stores.archive_survey import ConversationName, SnapshotName
+from host_client.stores.archive_verify import ArchiveFinding, VerifiedConversation, VerifyReport
 from host_client.stores.bundle import SessionBundleConversations
 from host_client.stores.context import ConversationContext
 from host_client.stores.contract import (
@@ -112,9 +117,12 @@ __all__ = [
     "AgentEvent",
     "AgentFeatures",
     "Archive",
+    "ArchiveFinding",
     "ArchiveKey",
     "ArchiveReference",
     "ArchiveSource",
+    "ArchiveStats",
+    "ArchivedConversation",
     "AttachmentPart",
     "BundleRoot",
     "CliHarness",
@@ -126,10 +134,13 @@ __all__ = [
     "ConnectedSandbox",
     "Continuation",
     "Conversation",
+    "ConversationArchive",
     "ConversationContext",
     "ConversationEvent",
     "ConversationFiles",
+    "ConversationName",
     "ConversationRecord",
+    "ConversationStats",
     "ConversationStore",
     "DeadlineError",
     "Delivery",
@@ -171,6 +182,7 @@ __all__ = [
     "ProcessState",
     "Processes",
     "Progress",
+    "PruneReport",
     "RawEvent",
     "ReadFile",
     "ReasoningEvent",
@@ -196,6 +208,7 @@ __all__ = [
     "SessionSummary",
     "Skipped",
     "Snapshot",
+    "SnapshotName",
     "StoredObject",
     "TextEvent",
     "TextPart",
@@ -218,6 +231,8 @@ __all__ = [
     "UndoneTranscript",
     "Usage",
     "UsageEvent",
+    "VerifiedConversation",
+    "VerifyReport",
     "WorkspaceError",
     "agent_names",
     "builtin_agent",

@@ -18,6 +18,7 @@ Methods raise what their asynchronous originals raise, and have the same paramet
 those without an end iterators.
 """
 
+from host_client.sync.archive import ConversationArchive
 from host_client.sync.conversation import Conversations, relay
 from host_client.sync.fleet import restore_many, restore_through
 from host_client.sync.sandbox import Bundles, Files, Process, Processes, Sandbox, Transcripts, connect
@@ -25,6 +26,7 @@ from host_client.sync.turn import Turn, TurnResult, TurnRunner
 
 __all__ = [
     "Bundles",
+    "ConversationArchive",
     "Conversations",
     "Files",
     "Process",
