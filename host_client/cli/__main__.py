@@ -12,6 +12,7 @@ import click
 from host_client.cli.command import (
     capture,
     doctor,
+    fan_out,
     follow,
     info,
     inspect,
@@ -53,6 +54,7 @@ for _command in (
     capture.capture,
     restore.restore,
     relay.relay,
+    fan_out.fan_out,
     follow.follow,
     execute,
     run.run,

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from host_client.agents.registry import builtin_format
+from host_client.cli.delivery import delivery_document, delivery_lines, exit_status
 from host_client.cli.options import durability_option, json_option, limit_options, limits, place_options
-from host_client.cli.output import Output, error_document, error_lines
+from host_client.cli.output import Output
 from host_client.cli.progress import shown_progress
-from host_client.cli.record import capture_notes, notice_documents, notice_notes, redaction_lines
+from host_client.cli.record import capture_notes, notice_documents, redaction_lines
 from host_client.cli.redaction import redaction_options
 from host_client.sandbox.sandbox import connect
 from host_client.stores.context import ConversationContext
@@ -86,29 +87,15 @@ async def relay(
     output = Output(as_json)
     for note in capture_notes(result.record):
         output.note(note)
-    rows: list[dict[str, object]] = []
     lines = list(redaction_lines(result.record))
-    status = 0
-    for target, ended in zip(targets, result.outcomes, strict=True):
-        if ended.error is not None:
-            status = status or ended.error.exit_status
-            rows.append({"target": target, "error": error_document(ended.error)})
-            told, *more = error_lines(ended.error)
-            lines += [f"FAILED {target}: {told}", *more]
-        elif ended.outcome is not None:
-            state = "unchanged" if ended.outcome.unchanged else "restored"
-            notices = notice_documents(ended.outcome.notices)
-            rows.append({"target": target, "session": str(ended.outcome.target), "state": state, "notices": notices})
-            lines += [
-                f"{state} {target}: {ended.outcome.target}",
-                *(f"  {note}" for note in notice_notes(ended.outcome.notices)),
-            ]
+    for ended in result.outcomes:
+        lines += delivery_lines(ended)
     document = {
         "id": conversation_id,
         "digest": result.digest,
         "notices": notice_documents(result.record.notices),
         "redactions": dict(result.record.redactions),
-        "targets": rows,
+        "targets": [delivery_document(ended) for ended in result.outcomes],
     }
     output.result(document, lines)
-    return status
+    return exit_status(result.outcomes)
