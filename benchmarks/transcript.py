@@ -3,12 +3,13 @@
 The lines have the sizes, and the `cwd` in each line, of real transcripts; the text is made from a fixed seed.
 """
 
+import base64
 import json
 import random
 import uuid
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 
@@ -40,15 +41,20 @@ class TranscriptPlace:
     size_bytes: int
 
     @classmethod
-    def build(cls, size_bytes: int, scratch_directory: Path) -> "TranscriptPlace":
-        """Write the transcript of the sandbox and the empty folders around it."""
+    def build(cls, size_bytes: int, scratch_directory: Path, *, distinct: bool = False) -> "TranscriptPlace":
+        """Write the transcript of the sandbox and the empty folders around it.
+
+        Args:
+            size_bytes: About how large it is.
+            scratch_directory: Where.
+            distinct: Whether no block comes twice, for what would store it once.
+        """
         place = cls(new_place(scratch_directory), size_bytes)
         place.workspace.mkdir(parents=True)
         place.source.parent.mkdir(parents=True)
         with place.source.open("wb") as file:
-            block = _block().replace(_CWD, str(place.workspace).encode())
-            for _ in range(size_bytes // _BLOCK_BYTES):
-                file.write(block)
+            for number in range(size_bytes // _BLOCK_BYTES):
+                file.write(_block(number * distinct).replace(_CWD, str(place.workspace).encode()))
         return place
 
     @property
@@ -89,8 +95,12 @@ class TranscriptPlace:
 
     def check_copy(self, host_home: Path) -> None:
         """Raise BenchError unless the host home holds the transcript as it is now, relocated and byte by byte."""
-        old, new = (b'"cwd":"%b"' % str(cwd).encode() for cwd in (self.workspace, host_home))
-        copy = self.host_copy(host_home)
+        self.check_moved(host_home, host_home)
+
+    def check_moved(self, home: Path, workspace: Path) -> None:
+        """Raise BenchError unless a home holds the transcript as it is now, relocated there and byte by byte."""
+        old, new = (b'"cwd":"%b"' % str(cwd).encode() for cwd in (self.workspace, workspace))
+        copy = _path(home, workspace)
         with self.source.open("rb") as lines, copy.open("rb") as copied_lines:
             pairs = zip_longest(lines, copied_lines, fillvalue=b"")
             if any(line.replace(old, new) != copied for line, copied in pairs):
@@ -113,14 +123,25 @@ def append_line(transcript: Path, size_bytes: int) -> None:
         file.write(_line(0, "x" * (size_bytes - _FRAME_BYTES)).replace(_CWD, cwd.encode()))
 
 
+def append_noise(transcript: Path, size_bytes: int, number: int) -> None:
+    """Let the CLI write two lines of that many bytes or so together; their text hardly compresses."""
+    with transcript.open("rb") as file:
+        cwd = json.loads(file.readline())["cwd"]
+    content = random.Random(_SEED - number - 1)  # noqa: S311 - as below
+    with transcript.open("ab") as file:
+        for _ in range(2):
+            text = base64.b64encode(content.randbytes((size_bytes // 2 - _FRAME_BYTES) * 3 // 4)).decode()
+            file.write(line(number, text, cwd))
+
+
 def line(number: int, text: str, cwd: str) -> bytes:
     """Return a line as Claude Code writes it in that working directory."""
     return _line(number, text).replace(_CWD, cwd.encode())
 
 
-@cache
-def _block() -> bytes:
-    content = random.Random(_SEED)  # noqa: S311 - the same bytes in every run are the point
+@lru_cache(maxsize=1)
+def _block(number: int) -> bytes:
+    content = random.Random(_SEED + number)  # noqa: S311 - the same bytes in every run are the point
     lines: list[bytes] = []
     size_bytes = 0
     while size_bytes < _BLOCK_BYTES:

@@ -26,6 +26,8 @@ from support.wait import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from support.network import NetworkHost
+
 REGION = "us-east-1"
 OPEN = "open"
 """The bucket that needs no credentials, once it is made."""
@@ -136,7 +138,7 @@ def running_server() -> Iterator[S3Server]:
         ]
         (directory / "identities.json").write_text(json.dumps({"identities": identities}))
         for _ in range(_STARTS_COUNT):
-            process, endpoint = _start(program, directory)
+            process, endpoint = _start(program, directory, host)
             if _answers(process, endpoint):
                 break
         else:
@@ -149,7 +151,8 @@ def running_server() -> Iterator[S3Server]:
         shutil.rmtree(directory)
 
 
-def _start(program: str, directory: Path) -> tuple[subprocess.Popen[bytes], str]:
+def _start(program: str, directory: Path, host: NetworkHost | None) -> tuple[subprocess.Popen[bytes], str]:
+    address = host.address if host else "127.0.0.1"
     names = ("master.port", "volume.port", "filer.port", "s3.port")
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(2 * len(names))]
@@ -166,19 +169,19 @@ def _start(program: str, directory: Path) -> tuple[subprocess.Popen[bytes], str]
         f"-s3.config={directory / 'identities.json'}",
     ]
     arguments += ["-filer", "-s3", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"]
-    arguments += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.volumeSizeLimitMB=256", "-volume.max=200"]
+    arguments += [f"-ip={address}", f"-ip.bind={address}", "-master.volumeSizeLimitMB=256", "-volume.max=200"]
     # Of each bucket one volume and not seven.
     environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}
     with (directory / "log").open("ab") as log:
         process = subprocess.Popen(
-            [program, "server", *arguments],
+            host.command([program, "server", *arguments]) if host else [program, "server", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             cwd=directory,
             env=environment,
         )
-    return process, f"http://127.0.0.1:{ports[names.index('s3.port')]}"
+    return process, f"http://{address}:{ports[names.index('s3.port')]}"
 
 
 def _answers(process: subprocess.Popen[bytes], endpoint: str) -> bool:
