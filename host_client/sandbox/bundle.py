@@ -7,24 +7,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from host_client.errors import SessionError
+from host_client.errors import UnavailableError
 from host_client.sandbox import reply
 from host_client.sandbox.capture import Reception, held_files
-from host_client.sandbox.place import Captured, RecoveryItem, Restored, SessionSummary, Undone
+from host_client.sandbox.place import Captured, RecoveryItem, SessionSummary, Undone
 from host_client.sandbox.progress import Reporter
 from host_client.sandbox.request import expressible
 from host_client.sandbox.restore import Outgoing
+from host_client.sandbox.restore_call import answer_of, conclude, header_of
+from host_client.sandbox.restore_stream import OutgoingStream
 from host_client.sandbox.task import in_thread, task_group
 from sandbox_api.names import check_conversation_id, check_restore_id
-from sandbox_api.v1 import bundle_pb2, payload_pb2
+from sandbox_api.v1 import bundle_pb2
 from sandbox_api.wire import pack_limits, pack_profile
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
     from host_client.sandbox.capture import CaptureSink
     from host_client.sandbox.connection import Connection, Stream
-    from host_client.sandbox.place import Place
+    from host_client.sandbox.place import Place, Restored
     from host_client.sandbox.progress import Progress
     from host_client.sandbox.restore import RestoreSource
     from sandbox_api.limits import Limits
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 RESUMES = "bundle.restore.id"
 """Capability of a daemon whose restores go on where a broken one was."""
+
+STREAMS = "bundle.restore.stream"
+"""Capability of a daemon that takes restores whose digests follow."""
 
 
 class Bundles:
@@ -162,44 +167,81 @@ class Bundles:
         ours = limits or self._limits
         outgoing = Outgoing(source, ours.smaller(self._daemon_limits))
         reporter = Reporter(progress)
-        with expressible():
-            header = bundle_pb2.RestoreHeader(
-                place=place.packed(),
-                limits=pack_limits(ours),
-                manifest_bytes=len(outgoing.manifest),
-                digest=outgoing.digest,
-                durability=payload_pb2.DURABILITY_FULL if full_durability else payload_pb2.DURABILITY_NONE,
-                owner=payload_pb2.Owner(uid=owner[0], gid=owner[1]) if owner else None,
-                force=force,
-                restore_id=restore_id if RESUMES in self._capabilities else "",
-            )
+        header = header_of(place, ours, outgoing.manifest, full_durability=full_durability, owner=owner, force=force)
+        header.digest = outgoing.digest
+        header.restore_id = restore_id if RESUMES in self._capabilities else ""
         async with self._connection.open("BundleService/Restore", bundle_pb2.RestoreResponse) as stream:
             await stream.write(bundle_pb2.RestoreRequest(header=header))
             await outgoing.send_manifest(stream.write_serialized)
             # Besides the session in place, it hashes what an attempt has left.
             more_seconds = outgoing.commit_seconds if header.restore_id else 0.0
-            need = (await _answer(stream, "need", more_seconds=more_seconds)).need
+            need = (await answer_of(stream, "need", more_seconds=more_seconds)).need
             lacking = outgoing.lacking(need)
             resume = await outgoing.go_on(need, lacking)
             if resume is not None:
                 await stream.write(bundle_pb2.RestoreRequest(resume=resume))
             await outgoing.send_contents(lacking, stream.write_serialized, lambda: reporter.report(outgoing.progress))
-            await stream.write(bundle_pb2.RestoreRequest(trailer=outgoing.trailer))
-            await stream.finish_writing()
-            result = (await _answer(stream, "result", more_seconds=outgoing.commit_seconds)).result
-            restored = Restored(
-                target=reply.sandbox_path(result.target, "target"),
-                unchanged=result.unchanged,
-                recovery=reply.name(result.recovery) if result.recovery else "",
-                files_count=result.files_count,
-                bytes_count=result.bytes_count,
-                sent_bytes=outgoing.sent_bytes,
-                digest=reply.digest(result.digest),
-                relocated=tuple(reply.printable_path(path) for path in result.relocated),
-                not_atomic=result.not_atomic,
-                resumed_bytes=outgoing.resumed_bytes,
+            restored = await conclude(stream, outgoing)
+        reporter.finish(outgoing.progress)
+        return restored
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether the daemon takes a `restore_stream`."""
+        return STREAMS in self._capabilities
+
+    async def restore_stream(
+        self,
+        place: Place,
+        entries: Sequence[Entry],
+        contents: AsyncIterable[bytes],
+        digest: Callable[[], Awaitable[bytes]],
+        *,
+        limits: Limits | None = None,
+        full_durability: bool = True,
+        owner: tuple[int, int] | None = None,
+        force: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Restored:
+        """Put one session in place whose digests are not known yet, such as a capture that is still arriving.
+
+        All of it is sent. Nothing is in place before `digest` has answered: whoever gives it has verified all contents.
+        What contents and digest raise ends the call, and the old session is in place; see `restore` for the rest.
+
+        Args:
+            place: The session.
+            entries: The files in order, with their sizes and without digests.
+            contents: For each of them its content and then the 32 bytes of its SHA-256, in any split.
+            digest: Asked when the contents are at their end: gives the bundle digest.
+            limits: Ours; the smaller of these and the daemon's holds. None: those of the connection.
+            full_durability: Whether what is in place must survive a power loss.
+            owner: User and group id of what is placed; None: the daemon's own.
+            force: Replace the session even when a running process has it open.
+            progress: Told at most ten times a second, and at the end.
+
+        Raises:
+            UnavailableError: `unsupported`: see `can_stream`.
+            OutpostError: those of `restore`.
+        """
+        if not self.can_stream:
+            raise UnavailableError(
+                "unsupported",
+                "the daemon is too old for a restore whose digests follow",
+                hint="restore from a copy on the host, or update the daemon",
             )
-            await stream.end()
+        ours = limits or self._limits
+        outgoing = OutgoingStream(entries, ours.smaller(self._daemon_limits))
+        reporter = Reporter(progress)
+        header = header_of(place, ours, outgoing.manifest, full_durability=full_durability, owner=owner, force=force)
+        header.digests_follow = True
+        async with self._connection.open("BundleService/Restore", bundle_pb2.RestoreResponse) as stream:
+            await stream.write(bundle_pb2.RestoreRequest(header=header))
+            await outgoing.send_manifest(stream.write_serialized)
+            await answer_of(stream, "need")
+            await outgoing.pass_on(
+                contents, digest, stream.write_serialized, lambda: reporter.report(outgoing.progress)
+            )
+            restored = await conclude(stream, outgoing)
         reporter.finish(outgoing.progress)
         return restored
 
@@ -325,14 +367,3 @@ async def _receive(stream: Stream[bundle_pb2.CaptureResponse], reception: Recept
     captured = reception.finish()
     reporter.finish(reception.progress)
     return captured
-
-
-async def _answer(
-    stream: Stream[bundle_pb2.RestoreResponse], part: str, *, more_seconds: float = 0.0
-) -> bundle_pb2.RestoreResponse:
-    answer = await stream.read(more_seconds=more_seconds)
-    if answer is None:
-        raise stream.cut()
-    if answer.WhichOneof("part") != part:
-        raise SessionError("protocol", f"the daemon sent {answer.WhichOneof('part')} where its {part} was due")
-    return answer

@@ -42,6 +42,27 @@ def check_manifest(profile: Profile, entries: Sequence[Entry], digest: bytes, li
     check_entries(entries, limits, complete=True)
     if bundle_digest(entries) != digest:
         raise SessionError("digest_mismatch", "the manifest does not have the digest that was promised")
+    check_paths(profile, entries)
+
+
+def check_streamed_manifest(profile: Profile, entries: Sequence[Entry], digest: bytes, limits: Limits) -> None:
+    """Refuse a manifest whose digests are to follow and that is no whole session of its format, or has some already.
+
+    Raises:
+        SessionError, LimitError: see `check_manifest`.
+    """
+    check_entries(entries, limits, complete=False)
+    if digest or any(entry.sha256 or entry.from_offset for entry in entries):
+        raise SessionError("protocol", "the manifest has digests that are to follow")
+    check_paths(profile, entries)
+
+
+def check_paths(profile: Profile, entries: Sequence[Entry]) -> None:
+    """Refuse files that do not belong to a session of a format, and to lack one that must be there.
+
+    Raises:
+        SessionError: `unsafe_name`, `missing_required`.
+    """
     paths = [entry.path.decode() for entry in entries]
     unselected = _unselected(profile, paths)
     if unselected:

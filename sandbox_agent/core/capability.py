@@ -32,9 +32,11 @@ def capabilities() -> list[str]:
         "bundle.capture.held",
         "bundle.restore.id",
         "bundle.restore.negotiate",
+        "bundle.restore.stream",
         "process",
         "transcript.follow",
         "transcript.restore",
+        "transcript.restore.id",
     }
     if has_openat2():
         words.add("fs.openat2")

@@ -53,7 +53,7 @@ class Draft:
         self._held = {
             entry.path: existing
             for entry in entries
-            if existing is not None and entry.path not in self._relocated and existing.holds(entry)
+            if existing is not None and entry.sha256 and entry.path not in self._relocated and existing.holds(entry)
         }
         self.lacking = [entry for entry in entries if entry.path not in self._held]
         self._parts: Mapping[bytes, Part] = {}
@@ -65,6 +65,11 @@ class Draft:
     def lacking_sizes_bytes(self) -> list[int]:
         """How much of each lacking content has to arrive."""
         return [entry.size - self._part_bytes(entry) for entry in self.lacking]
+
+    @property
+    def left_bytes(self) -> int:
+        """How much is to be fed."""
+        return sum(self.lacking_sizes_bytes)
 
     def add_staged(self, paths: Collection[bytes]) -> None:
         """Take note that these files are staged whole and verified: they are no longer lacking."""

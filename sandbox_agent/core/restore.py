@@ -10,9 +10,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sandbox_agent.core.bundle_check import check_manifest, check_valid
+from sandbox_agent.core.bundle_check import check_manifest, check_streamed_manifest, check_valid
 from sandbox_agent.core.disk import check_room
 from sandbox_agent.core.draft import MAX_RELOCATED_COUNT, Draft
+from sandbox_agent.core.draft_stream import StreamedDraft
 from sandbox_agent.core.existing import Existing
 from sandbox_agent.core.hooks import HookRunner
 from sandbox_agent.core.owner import check_owner
@@ -84,6 +85,8 @@ class Restore:
         owner: User and group id of all that is written; None: the daemon's own.
         force: Replace the session even when a running process has it open.
         restore_id: Names all attempts at this restore; empty: it is the only one.
+        digests_follow: The manifest and `digest` have no digests yet: each follows its content, and `check_digest` is
+            told the last one.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class Restore:
         owner: Owner | None,
         force: bool,
         restore_id: str = "",
+        digests_follow: bool = False,
     ) -> None:
         self._sandbox = sandbox
         self._place = place
@@ -108,6 +112,7 @@ class Restore:
         self._owner = owner
         self._force = force
         self._restore_id = restore_id
+        self._digests_follow = digests_follow
         self._parts: dict[bytes, Part] = {}
         self._is_kept = False
         self._is_committing = False
@@ -141,7 +146,8 @@ class Restore:
         profile = self._place.profile
         with failures():
             check_owner(self._owner)
-            check_manifest(profile, self._entries, self._digest, self._limits)
+            check = check_streamed_manifest if self._digests_follow else check_manifest
+            check(profile, self._entries, self._digest, self._limits)
             self._hooks = self._stack.enter_context(HookRunner(profile))
             self._target = target_of(self._sandbox, self._place, self._hooks)
             if profile.validate or profile.relocate:
@@ -161,7 +167,8 @@ class Restore:
                 restore_id=self._restore_id,
             )
             self._placement = self._stack.enter_context(placement)
-            self._draft = Draft(self._entries, profile, self._existing, placement.stage)
+            make = StreamedDraft if self._digests_follow else Draft
+            self._draft = make(self._entries, profile, self._existing, placement.stage)
             self._stack.callback(self._draft.close)
             if self._restore_id:
                 self._resume(placement)
@@ -179,7 +186,7 @@ class Restore:
     @property
     def left_bytes(self) -> int:
         """How much of the lacking contents is to be fed."""
-        return sum(self._draft.lacking_sizes_bytes)
+        return self._draft.left_bytes
 
     def go_on(self, indices: Sequence[int]) -> None:
         """Take note behind which of the parts the contents go on; what is there of the others goes.
@@ -209,6 +216,17 @@ class Restore:
         """
         with failures():
             self._draft.feed(data)
+
+    def check_digest(self, trailer: bytes) -> None:
+        """Compare the digest of the trailer with the one that was promised, or else with what arrived.
+
+        Raises:
+            SessionError: `digest_mismatch`, `incomplete`.
+        """
+        if isinstance(self._draft, StreamedDraft):
+            self._digest = self._draft.digest()
+        if trailer != self._digest:
+            raise SessionError("digest_mismatch", "the trailer names another bundle digest than the contents have")
 
     def commit(self) -> Result:
         """Put the session in place, when it is not there already.

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
-
-import grpc
 
 from sandbox_agent.core.bundle_check import BundleCheck
 from sandbox_agent.core.capture import Capture
 from sandbox_agent.core.recovery import list_recovery, prune_recovery, undo_restore
 from sandbox_agent.core.restore import Restore
 from sandbox_agent.core.session import list_sessions
+from sandbox_agent.services.broken import kept_when_broken
 from sandbox_agent.services.incoming import Incoming
 from sandbox_agent.services.message import is_full, owner_of, place_of, place_of_all, timestamp
 from sandbox_agent.services.outgoing import send
@@ -28,6 +25,8 @@ from sandbox_api.wire import chunk_message, pack_manifest, unpack_limits, unpack
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from concurrent.futures import Executor
+
+    import grpc
 
     from sandbox_agent.core.recovery import Item
     from sandbox_agent.core.restore import Result
@@ -71,6 +70,8 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
         place = place_of(header.place)
         limits = unpack_limits(header.limits, self._sandbox.limits)
         restore_id = check_restore_id(header.restore_id)
+        if restore_id and header.digests_follow:
+            raise ConfigurationError("invalid_argument", "a restore whose digests follow cannot be gone on with")
         async with Worker(self._executor) as worker:
             manifest = await incoming.manifest(header.manifest_bytes, limits)
             entries = await worker.run(unpack_manifest, manifest, max_files=limits.max_files)
@@ -85,16 +86,17 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
                     owner=owner_of(header),
                     force=header.force,
                     restore_id=restore_id,
+                    digests_follow=header.digests_follow,
                 )
             )
-            with _kept_when_broken(restore, incoming):
+            with kept_when_broken(restore, incoming):
                 lacking = await worker.run(restore.begin)
                 await context.write(bundle_pb2.RestoreResponse(need=_pack_need(lacking, restore)))
                 if restore.parts:
                     _, resumed = await incoming.part("resume")
                     await worker.run(restore.go_on, list(resumed.entries))
                 incoming.expect(restore.left_bytes)
-                _check_digest(await incoming.pass_on(worker, restore.feed), header.digest)
+                await worker.run(restore.check_digest, await incoming.pass_on(worker, restore.feed))
                 result = await worker.run(restore.commit)
         await context.write(bundle_pb2.RestoreResponse(result=_pack_result(result)))
 
@@ -206,20 +208,6 @@ def _unpack_held(held: Iterable[bundle_pb2.HeldFile]) -> dict[bytes, Entry]:
 def _check_digest(trailer: bytes, header: bytes) -> None:
     if trailer != header:
         raise SessionError("digest_mismatch", "the trailer names another bundle digest than the header")
-
-
-@contextmanager
-def _kept_when_broken(restore: Restore, incoming: Incoming) -> Iterator[None]:
-    """Leave what is staged to the next attempt when the stream broke, and for no other failure."""
-    try:
-        yield
-    except (asyncio.CancelledError, grpc.aio.BaseError):
-        restore.keep()
-        raise
-    except SessionError:
-        if incoming.is_cut:
-            restore.keep()
-        raise
 
 
 def _pack_need(lacking: list[bool], restore: Restore) -> bundle_pb2.RestoreNeed:

@@ -30,7 +30,8 @@ def shared_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningD
 def daemon(shared_daemon: RunningDaemon) -> Iterator[RunningDaemon]:
     """The module's daemon, with a home that has nothing but the daemon's own folder."""
     yield shared_daemon
-    shutil.rmtree(shared_daemon.home / ".demo", ignore_errors=True)
+    for name in (".demo", ".plain"):
+        shutil.rmtree(shared_daemon.home / name, ignore_errors=True)
 
 
 @pytest.fixture

@@ -72,12 +72,19 @@ class CapturedStream:
 
 
 class RestoreCall:
-    """One restore, a message at a time."""
+    """One restore, a message at a time; `bare`: its manifest has no digests."""
 
-    def __init__(self, bundles: bundle_pb2_grpc.BundleServiceStub, files: Mapping[str, bytes], **fields: Any) -> None:
+    def __init__(
+        self,
+        bundles: bundle_pb2_grpc.BundleServiceStub,
+        files: Mapping[str, bytes],
+        *,
+        bare: bool = False,
+        **fields: Any,
+    ) -> None:
         self.files = files
         self.entries = entries_of(files)
-        self.manifest = pack_manifest(self.entries)
+        self.manifest = pack_manifest([entry._replace(sha256=b"") for entry in self.entries] if bare else self.entries)
         self.digest = bundle_digest(self.entries)
         header = {"place": place_of(), "manifest_bytes": len(self.manifest), "digest": self.digest, **fields}
         self.requests: Requests[bundle_pb2.RestoreRequest] = Requests()

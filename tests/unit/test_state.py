@@ -105,9 +105,11 @@ def test_capabilities_of_this_kernel() -> None:
         "bundle.capture.held",
         "bundle.restore.id",
         "bundle.restore.negotiate",
+        "bundle.restore.stream",
         "fs.exchange",
         "fs.openat2",
         "process",
         "transcript.follow",
         "transcript.restore",
+        "transcript.restore.id",
     ]

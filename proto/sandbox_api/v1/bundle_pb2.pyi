@@ -229,7 +229,7 @@ class RestoreRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[RestoreHeader, _Mapping]] = ..., chunk: _Optional[_Union[_payload_pb2.Chunk, _Mapping]] = ..., trailer: _Optional[_Union[_payload_pb2.Trailer, _Mapping]] = ..., resume: _Optional[_Union[RestoreResume, _Mapping]] = ...) -> None: ...
 
 class RestoreHeader(_message.Message):
-    __slots__ = ("place", "limits", "manifest_bytes", "digest", "durability", "owner", "force", "restore_id")
+    __slots__ = ("place", "limits", "manifest_bytes", "digest", "durability", "owner", "force", "restore_id", "digests_follow")
     PLACE_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -238,6 +238,7 @@ class RestoreHeader(_message.Message):
     OWNER_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
     RESTORE_ID_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FOLLOW_FIELD_NUMBER: _ClassVar[int]
     place: Place
     limits: BundleLimits
     manifest_bytes: int
@@ -246,7 +247,8 @@ class RestoreHeader(_message.Message):
     owner: _payload_pb2.Owner
     force: bool
     restore_id: str
-    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., limits: _Optional[_Union[BundleLimits, _Mapping]] = ..., manifest_bytes: _Optional[int] = ..., digest: _Optional[bytes] = ..., durability: _Optional[_Union[_payload_pb2.Durability, str]] = ..., owner: _Optional[_Union[_payload_pb2.Owner, _Mapping]] = ..., force: _Optional[bool] = ..., restore_id: _Optional[str] = ...) -> None: ...
+    digests_follow: bool
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., limits: _Optional[_Union[BundleLimits, _Mapping]] = ..., manifest_bytes: _Optional[int] = ..., digest: _Optional[bytes] = ..., durability: _Optional[_Union[_payload_pb2.Durability, str]] = ..., owner: _Optional[_Union[_payload_pb2.Owner, _Mapping]] = ..., force: _Optional[bool] = ..., restore_id: _Optional[str] = ..., digests_follow: _Optional[bool] = ...) -> None: ...
 
 class RestoreResume(_message.Message):
     __slots__ = ("entries",)
