@@ -87,7 +87,7 @@ class ObjectTransport:
         path = self._path(check_key(key))
         stored = await _with_header(data)
         await self._probe()
-        if if_revision in ("", "*"):  # no revision of anything; a store might take it for "any"
+        if if_revision is not None and not self._may_be(if_revision):
             raise stale_revision(key)
         try:
             result = await self._put(path, stored, "create" if if_revision is None else self._version(if_revision))
@@ -213,6 +213,12 @@ class ObjectTransport:
             hint="use a store, and a proxy before it, that honours If-Match and If-None-Match of a PUT, "
             "as S3 and SeaweedFS do; a directory of one host is a store as well: file:///DIRECTORY",
         )
+
+    def _may_be(self, revision: str) -> bool:
+        """Tell whether a store could have named a revision so; some take others for a malformed request, or for any."""
+        if self._by_version:
+            return revision.isascii() and revision.isdecimal()
+        return revision not in {"", "*"} and revision.isascii() and revision.isprintable()
 
     def _version(self, revision: str) -> UpdateVersion:
         return {"version": revision} if self._by_version else {"e_tag": revision}

@@ -81,7 +81,7 @@ class StoreProxy:
 @contextmanager
 def store_proxy(endpoint: str) -> Iterator[StoreProxy]:
     """Stand in front of the store at an endpoint; what is held is let go at the end."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+    with _Server(("127.0.0.1", 0), _Handler) as server:
         proxy = StoreProxy(f"http://127.0.0.1:{server.server_port}", urlsplit(endpoint).netloc)
         server.told = proxy  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -94,6 +94,10 @@ def store_proxy(endpoint: str) -> Iterator[StoreProxy]:
                     trouble.hold.set()
             server.shutdown()
             thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 64  # who is not taken at once tries again after a second
 
 
 class _Handler(BaseHTTPRequestHandler):
