@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import multiprocessing
 import threading
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING
 
-import dask
 import pytest
-from distributed import Client, LocalCluster
 
 from host_client import sync
 from host_client.errors import ConfigurationError, LimitError
@@ -27,6 +23,7 @@ from host_client.sandbox.sandbox import connect
 from host_client.stores.context import ConversationContext
 from sandbox_api.limits import Limits
 from support.conversation import EXTRA, ID
+from support.executor import dask_workers, spawned
 from support.fleet_scene import LOOKED_UP, Fleet, deadly_store, faulty_store, noting_store, restored, store
 from support.wait import until
 
@@ -41,34 +38,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 ONCE = Retry(attempts_count=1)
-
-
-@contextmanager
-def spawned() -> Iterator[Executor]:
-    """Run two processes, spawned."""
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
-        list(executor.map(abs, range(8)))
-        yield executor
-
-
-@contextmanager
-def dask_workers(directory: Path) -> Iterator[Executor]:
-    """Run a cluster of two worker processes on loopback."""
-    settings = {"distributed.scheduler.allowed-failures": 0, "temporary-directory": str(directory)}
-    with (
-        dask.config.set(settings),
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client.get_executor()
 
 
 @pytest.fixture(scope="module")
