@@ -106,6 +106,8 @@ def read_message_file(format_name: str, host_path: Path) -> Messages:
     A file whose name ends with `.jsonl` or `.jsonl.zst` is a transcript, of Copilot its `events.jsonl` and of Kimi Code
     its `wire.jsonl`; any other is a bundle.
 
+    Looks at the file, and blocks.
+
     Raises:
         ConfigurationError: `not_supported`: a format that is not built in; `format_mismatch`: the bundle is of another.
         SessionError: `not_found`, `corrupt`: it is no bundle.

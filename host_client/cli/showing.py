@@ -183,17 +183,18 @@ async def _print_all(spool: IO[bytes], output: Output) -> None:
 async def _replace(host_path: Path, page: AsyncIterator[str]) -> int:
     """Write a file beside the one that it is to be, for nobody else to read, then give it its name."""
 
-    def begin() -> tuple[int, str]:
+    def begin() -> tuple[IO[bytes], str]:
         with host_failures(host_path):
-            return tempfile.mkstemp(prefix=".outpost-page-", dir=host_path.parent)
+            fd, draft = tempfile.mkstemp(prefix=".outpost-page-", dir=host_path.parent)
+        return open(fd, "wb", buffering=0), draft  # noqa: PTH123 - pathlib opens no descriptor
 
     def finish(file: IO[bytes], draft: str) -> None:
         with host_failures(host_path):
             file.close()
             os.replace(draft, host_path)  # noqa: PTH105 - pathlib has the same, less plainly
 
-    fd, draft = await in_thread(begin)
-    with open(fd, "wb", buffering=0) as file:  # noqa: ASYNC230, PTH123 - it is open, and written to in threads
+    file, draft = await in_thread(begin)
+    with file:
 
         def write(data: bytes) -> None:
             with host_failures(host_path):

@@ -15,6 +15,7 @@ from host_client.cli.output import Output
 from host_client.cli.record import notice_notes
 from host_client.cli.showing import Wanted
 from host_client.cli.showing import show as show_messages
+from host_client.sandbox.task import in_thread
 from host_client.stores.context import ConversationContext
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ async def show(
         raise click.UsageError("give either the ID of a conversation, or --file")
     messages: Messages
     if host_path is not None:
-        messages = read_message_file(format_name, host_path)
+        messages = await in_thread(read_message_file, format_name, host_path)
         facts = {"format": format_name, "id": "", "path": str(host_path)}
     else:
         context = ConversationContext(
