@@ -125,6 +125,25 @@ async def test_the_layout_of_the_guide_knows_an_open_conversation(tmp_path: Path
     assert caught.value.reason == "in_use"
 
 
+def test_the_archive_of_the_library_works(tmp_path: Path) -> None:
+    """docs/library.md: captured into an encrypted archive, located and restored from there, told and verified."""
+    (block,) = (block for block in _blocks("docs/library.md") if "TransportConversations(" in block)
+    for name in ("b", "store", "cache"):
+        (tmp_path / name).mkdir()
+    shutil.copytree(DATA / "kimi/2.1.0/simple/home", tmp_path / "a")
+    (tmp_path / "key").touch(0o600)
+    (tmp_path / "key").write_text(host_client.ArchiveKey.generate().text)
+    names: dict[str, Any] = {f"target_{name}": f"local:{tmp_path / name}" for name in "ab"}
+    names |= {name: getattr(host_client, name) for name in ("ArchiveKey", "TransportConversations", "builtin_format")}
+    names |= {"open_transport": host_client.open_transport, "sync": sync}
+    names |= {"store_url": f"file://{tmp_path / 'store'}", "key_file": tmp_path / "key", "cache": tmp_path / "cache"}
+    names |= {"conversation_id": recording("kimi", "2.1.0/simple").id}
+    exec(block, names)  # noqa: S102 - our own document
+    assert names["outcome"].target.is_relative_to(tmp_path / "b")
+    assert [snapshot.digest for snapshot in names["snapshots"]] == [names["first"].digest]
+    assert names["report"].is_whole
+
+
 def test_the_example_of_the_library_works(tmp_path: Path) -> None:
     """docs/library.md: captured, restored, located, relayed and uploaded; the failure is the one told."""
     found = re.search(r"```python\n(.*?)```", (ROOT / "docs/library.md").read_text(), re.DOTALL)
