@@ -1,4 +1,4 @@
-"""Several hosts on one machine: network namespaces that reach each other over one bridge and nothing else.
+"""Several hosts on one machine: network namespaces that reach each other, and this machine, over one bridge.
 
 It needs root and `ip` of iproute2. Everything is gone afterwards.
 """
@@ -41,7 +41,7 @@ def missing() -> str:
 
 @contextmanager
 def network_hosts(count: int) -> Iterator[Sequence[NetworkHost]]:
-    """Make hosts, each with a loopback device and an address that all the others reach."""
+    """Make hosts, each with a loopback device and an address that all the others reach, and this machine."""
     with ExitStack() as cleaning:
         suffix = uuid.uuid4().hex[:6]
         names = [f"outpost-{suffix}-{number}" for number in range(count)]
@@ -61,6 +61,11 @@ def network_hosts(count: int) -> Iterator[Sequence[NetworkHost]]:
             _ip("-n", name, "address", "add", f"{host.address}/24", "dev", "eth0")
             _ip("-n", name, "link", "set", "eth0", "up")
             hosts.append(host)
+        own = f"outpost{suffix}"  # goes with its peer
+        _ip("link", "add", own, "type", "veth", "peer", "name", "machine", "netns", switch)
+        _ip("-n", switch, "link", "set", "machine", "master", "bridge", "up")
+        _ip("address", "add", f"{NETWORK}.254/24", "dev", own)
+        _ip("link", "set", own, "up")
         yield hosts
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-import urllib.request
 import uuid
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -32,6 +32,7 @@ REGION = "us-east-1"
 OPEN = "open"
 """The bucket that needs no credentials, once it is made."""
 _STARTS_COUNT = 3
+_SHARED = "shared"
 # Who may do what; `admin` makes buckets, whose name alone is enough.
 _ACTIONS = {
     "admin": ["Admin", "Read", "Write", "List"],
@@ -50,20 +51,16 @@ class S3Server:
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
-        self._shared = ""
 
     def bucket(self, name: str = "") -> str:
         """Make a bucket; return its URL for `open_transport`."""
         name = name or f"bucket-{uuid.uuid4().hex[:12]}"
-        self._make(name)
+        wait_until(lambda: self.makes(name), "a bucket")
         return self.url(name)
 
     def place(self) -> str:
         """Return the URL of a place in a bucket of all tests, in which nothing is yet: cheaper than a bucket."""
-        if not self._shared:
-            self._shared = "shared"
-            self._make(self._shared)
-        return self.url(f"{self._shared}/{uuid.uuid4().hex[:12]}")
+        return self.url(f"{_SHARED}/{uuid.uuid4().hex[:12]}")
 
     def url(self, place: str, endpoint: str = "") -> str:
         """Return the URL of a place, at this server or at what stands before it."""
@@ -82,20 +79,18 @@ class S3Server:
             access_key_id=identity,
             secret_access_key=f"{identity}-secret",
             client_options={"allow_http": True},
+            retry_config={"max_retries": 0},
         )
 
-    def _make(self, name: str) -> None:
+    def makes(self, name: str) -> bool:
+        """Make a bucket; tell whether the server has done so: parts of it may still be on their way."""
         store = self.store(name)
-
-        def is_made() -> bool:
-            try:
-                obstore.put(store, "made", b"")
-            except BaseError:  # parts of the server are still on their way
-                return False
-            return True
-
-        wait_until(is_made, "a bucket")
-        obstore.delete(store, "made")
+        try:
+            obstore.put(store, "made", b"")
+            obstore.delete(store, "made")
+        except BaseError:
+            return False
+        return True
 
 
 @pytest.fixture(scope="session")
@@ -120,8 +115,8 @@ def server_program() -> str | None:
 
 
 @contextmanager
-def running_server() -> Iterator[S3Server]:
-    """Run the server for the time of a block."""
+def running_server(host: NetworkHost | None = None) -> Iterator[S3Server]:
+    """Run the server for the time of a block; on a host of its own where one is given."""
     program = server_program()
     assert program is not None
     directory = Path(tempfile.mkdtemp(prefix="s3-"))
@@ -138,12 +133,12 @@ def running_server() -> Iterator[S3Server]:
         ]
         (directory / "identities.json").write_text(json.dumps({"identities": identities}))
         for _ in range(_STARTS_COUNT):
-            process, endpoint = _start(program, directory, host)
-            if _answers(process, endpoint):
+            process, server = _start(program, directory)
+            if _serves(process, server):
                 break
         else:
             pytest.fail((directory / "log").read_text()[-2000:])
-        yield S3Server(endpoint)
+        yield server
     finally:
         if process is not None:
             process.kill()  # told to end, it takes half a minute
@@ -151,14 +146,9 @@ def running_server() -> Iterator[S3Server]:
         shutil.rmtree(directory)
 
 
-def _start(program: str, directory: Path, host: NetworkHost | None) -> tuple[subprocess.Popen[bytes], str]:
-    address = host.address if host else "127.0.0.1"
+def _start(program: str, directory: Path) -> tuple[subprocess.Popen[bytes], S3Server]:
     names = ("master.port", "volume.port", "filer.port", "s3.port")
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(2 * len(names))]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        ports = [one.getsockname()[1] for one in sockets]
+    ports = _free_ports(2 * len(names))
     arguments = [
         f"-{name}={port}" for name, port in zip((*names, *(f"{name}.grpc" for name in names)), ports, strict=True)
     ]
@@ -184,19 +174,25 @@ def _start(program: str, directory: Path, host: NetworkHost | None) -> tuple[sub
     return process, f"http://{address}:{ports[names.index('s3.port')]}"
 
 
-def _answers(process: subprocess.Popen[bytes], endpoint: str) -> bool:
-    """Wait until it serves, or until it has ended: somebody else may have taken a port meanwhile."""
-    answered: list[int] = []
+def _free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens at, below those that outgoing connections take meanwhile."""
+    ports: list[int] = []
+    while len(ports) < count:
+        port = secrets.choice(range(12_000, 30_000))
+        with socket.socket() as probe:
+            if port not in ports and probe.connect_ex(("127.0.0.1", port)):
+                ports.append(port)
+    return ports
+
+
+def _serves(process: subprocess.Popen[bytes], server: S3Server) -> bool:
+    """Wait until the bucket of all tests is made; tell whether the server has ended instead: a port was taken."""
+    is_made = False
 
     def is_decided() -> bool:
-        if process.poll() is not None:
-            return True
-        try:
-            with urllib.request.urlopen(f"{endpoint}/healthz", timeout=5) as answer:  # noqa: S310  our own server
-                answered.append(answer.status)
-        except OSError:
-            return False
-        return True
+        nonlocal is_made
+        is_made = process.poll() is None and server.makes(_SHARED)
+        return is_made or process.poll() is not None
 
     wait_until(is_decided, "the S3 server")
-    return bool(answered)
+    return is_made
