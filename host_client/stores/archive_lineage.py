@@ -105,7 +105,7 @@ def check_comparison(comparison: Comparison, archive_id: str, newest: Snapshot) 
         raise ConflictError(
             "diverged",
             f"what the sandbox has of {archive_id} does not go on from the archive's newest snapshot",
-            hint="fork the archive and capture into the fork, which keeps both; or force= (--force) archives it in "
-            "front of the newest snapshot, which stays in the history",
+            hint="to keep both, fork the archive at the snapshot that both went on from, and capture into the fork; or "
+            "force= (--force) archives it in front of the newest snapshot, which stays in the history",
             facts=facts,
         )
