@@ -20,6 +20,7 @@ from obstore.store import S3Store
 from benchmarks.daemon import own_peak_mib
 from benchmarks.transcript import CONVERSATION_ID, append_noise
 from host_client import (
+    ConversationArchive,
     ConversationContext,
     ObjectInfo,
     StoredObject,
@@ -29,7 +30,6 @@ from host_client import (
     connect,
     open_transport,
 )
-from host_client.stores.archive_maintenance import ConversationArchive
 from host_client.transports.contract import MAX_OBJECT_BYTES
 
 
