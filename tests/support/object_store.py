@@ -133,7 +133,7 @@ def running_server(host: NetworkHost | None = None) -> Iterator[S3Server]:
         ]
         (directory / "identities.json").write_text(json.dumps({"identities": identities}))
         for _ in range(_STARTS_COUNT):
-            process, server = _start(program, directory)
+            process, server = _start(program, directory, host)
             if _serves(process, server):
                 break
         else:
@@ -146,7 +146,8 @@ def running_server(host: NetworkHost | None = None) -> Iterator[S3Server]:
         shutil.rmtree(directory)
 
 
-def _start(program: str, directory: Path) -> tuple[subprocess.Popen[bytes], S3Server]:
+def _start(program: str, directory: Path, host: NetworkHost | None) -> tuple[subprocess.Popen[bytes], S3Server]:
+    address = host.address if host else "127.0.0.1"
     names = ("master.port", "volume.port", "filer.port", "s3.port")
     ports = _free_ports(2 * len(names))
     arguments = [
@@ -171,7 +172,7 @@ def _start(program: str, directory: Path) -> tuple[subprocess.Popen[bytes], S3Se
             cwd=directory,
             env=environment,
         )
-    return process, f"http://{address}:{ports[names.index('s3.port')]}"
+    return process, S3Server(f"http://{address}:{ports[names.index('s3.port')]}")
 
 
 def _free_ports(count: int) -> list[int]:
