@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ from host_client.errors import ConfigurationError, ConflictError, SessionError
 from host_client.stores.archive import ArchiveReference
 from host_client.stores.context import ConversationContext
 from support.archive_hosts import NAMESPACE, Scene
+from support.faulty_transport import Fault
 from support.transcript_format import ID, lines, write_transcript
 
 if TYPE_CHECKING:
@@ -177,3 +179,76 @@ async def test_a_record_of_another_archive_is_refused(scene: Scene) -> None:
         with pytest.raises(ConfigurationError) as caught:
             await scene.archive(namespace="other").restore(record, context)
     assert caught.value.reason == "invalid_argument"
+
+
+async def test_a_directory_that_equals_the_new_workspace_makes_no_difference(scene: Scene) -> None:
+    """A line of the past names the directory that the conversation is moved to: its bytes change, and it goes on."""
+    elsewhere = scene.directory / "b/elsewhere"
+    path = write(scene, count=2)
+    with path.open("ab") as file:
+        file.write(lines(str(elsewhere), 1))
+    archive = scene.archive()
+    async with scene.sandbox("a") as first, scene.sandbox("b", "elsewhere") as second:
+        record = await archive.capture(ID, first)
+        await archive.restore(record, second)
+        with (scene.home("b") / f".mycli/sessions/{ID}.jsonl").open("ab") as file:
+            file.write(b'{"said": "in b"}\n')
+        await archive.capture(ID, second)
+    old, new = [
+        await scene.archive("c").locate(ID, NOWHERE, snapshot=entry.snapshot_id) for entry in await archive.history(ID)
+    ]
+    assert not new.path.read_bytes().startswith(old.path.read_bytes())
+    assert [entry.diverged for entry in await archive.history(ID)] == [False, False]
+
+
+async def test_what_cannot_be_read_is_gone_on_from_by_force_alone(scene: Scene) -> None:
+    """The newest snapshot is lost: a capture says so, unless it is told to go in front of it all the same."""
+    archive = scene.archive()
+    async with scene.sandbox() as context:
+        await archive.capture(ID, context)
+        (lost,) = [info.key async for info in scene.transport.list("conversations") if "/snapshots/" in info.key]
+        await scene.transport.remove(lost)
+        write(scene, count=3)
+        with pytest.raises(SessionError) as caught:
+            await archive.capture(ID, context)
+        assert (caught.value.reason, caught.value.facts["key"]) == ("missing_object", lost)
+        forced = await scene.archive(force=True).capture(ID, context)
+    assert (await scene.archive("b").locate(ID, NOWHERE)).digest == forced.digest
+    assert [entry.diverged for entry in await archive.history(ID)] == [False, True]
+
+
+async def test_a_cancelled_capture_leaves_everything_as_it_was(scene: Scene) -> None:
+    """Cancelled while it writes, it leaves the last snapshot, nothing private on the host, and is taken again."""
+    archive = scene.archive()
+    async with scene.sandbox() as context:
+        first = await archive.capture(ID, context)
+        write(scene, count=3)
+        held = Fault(operation="write", hold=asyncio.Event())
+        scene.transport.faults.append(held)
+        capture = asyncio.create_task(archive.capture(ID, context))
+        await held.reached.wait()
+        capture.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await capture
+        assert list((scene.directory / "a/cache/private").iterdir()) == []
+        assert (await scene.archive("b").locate(ID, NOWHERE)).digest == first.digest
+        second = await archive.capture(ID, context)
+    assert (await scene.archive("b").locate(ID, NOWHERE)).digest == second.digest
+
+
+async def test_an_older_snapshot_is_restored(scene: Scene) -> None:
+    """Restoring an older snapshot sets aside what went on; the sandbox is behind then, and may go on in a fork."""
+    archive = scene.archive()
+    async with scene.sandbox() as context:
+        await archive.capture(ID, context)
+        write(scene, count=3)
+        await archive.capture(ID, context)
+        old, _ = await archive.history(ID)
+        outcome = await archive.restore(await archive.locate(ID, context, snapshot=old.snapshot_id), context)
+        assert outcome.recovery
+        with pytest.raises(ConflictError) as caught:
+            await archive.capture(ID, context)
+        assert caught.value.reason == "behind"
+        await archive.fork(ID, "back", snapshot=old.snapshot_id)
+        await archive.capture("back", context)
+    assert len(await archive.history(ID)) == 2
