@@ -8,14 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import report
-from benchmarks.cases import archive, follow, incremental, memory, moving, process, relocation, startup, transcript
+from benchmarks.cases import (
+    archive,
+    fleet,
+    follow,
+    incremental,
+    memory,
+    moving,
+    process,
+    relocation,
+    startup,
+    transcript,
+)
 from benchmarks.harness import Bench, BenchError
 from benchmarks.scratch import scratch
 
 if TYPE_CHECKING:
     from benchmarks.row import Row
 
-_CASES = (startup, memory, moving, incremental, transcript, relocation, follow, process, archive)
+_CASES = (startup, memory, moving, incremental, transcript, relocation, follow, process, archive, fleet)
 
 
 def main() -> int:

@@ -27,7 +27,7 @@ from host_client import (
     connect,
 )
 
-_STORE = SessionBundleConversations(
+STORE = SessionBundleConversations(
     SessionBundleProfile(
         format="bench",
         root=BundleRoot(directory=".bench"),
@@ -45,7 +45,7 @@ async def capture(target: str, context: ConversationContext) -> tuple[float, Con
     """Capture the bench session on an open connection; return the seconds of the call and the record."""
     async with connect(target) as sandbox:
         began = time.perf_counter()
-        record = await _STORE.capture(SESSION_ID, replace(context, sandbox=sandbox))
+        record = await STORE.capture(SESSION_ID, replace(context, sandbox=sandbox))
         return time.perf_counter() - began, record
 
 
@@ -54,11 +54,11 @@ async def turns(target: str, context: ConversationContext, changed_path: Path) -
     async with connect(target) as sandbox:
         context = replace(context, sandbox=sandbox)
         began = time.perf_counter()
-        await _STORE.capture(SESSION_ID, context)
+        await STORE.capture(SESSION_ID, context)
         first_seconds = time.perf_counter() - began
         await asyncio.to_thread(_change, changed_path)
         began = time.perf_counter()
-        await _STORE.capture(SESSION_ID, context)
+        await STORE.capture(SESSION_ID, context)
         return first_seconds, time.perf_counter() - began
 
 
@@ -66,7 +66,7 @@ async def restore(target: str, context: ConversationContext, record: Conversatio
     """Restore the record on an open connection; return the seconds of the call."""
     async with connect(target) as sandbox:
         began = time.perf_counter()
-        await _STORE.restore(record, replace(context, sandbox=sandbox))
+        await STORE.restore(record, replace(context, sandbox=sandbox))
         return time.perf_counter() - began
 
 
@@ -103,7 +103,7 @@ def _change(path: Path) -> None:
 def _noted_record(note_path: Path) -> ConversationRecord:
     host_path, digest, source = json.loads(note_path.read_text())
     return ConversationRecord(
-        format=_STORE.format,
+        format=STORE.format,
         conversation_id=SESSION_ID,
         path=Path(host_path),
         digest=digest,
