@@ -107,7 +107,7 @@ class ConversationArchive:
             format_name: Only conversations of this format; None: of all.
             ids: Only those; None: all.
             read_data: False: data is only looked for, not read.
-            concurrency_count: Objects that are read or wait in memory at a time, each of 8 MiB at most.
+            concurrency_count: Reads that are under way or wait in memory at a time, each of 8 MiB at most.
 
         Raises:
             SessionError: `not_found`: one of the ids is not there.

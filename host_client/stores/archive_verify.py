@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from host_client.errors import LimitError, OutpostError, SessionError
 from host_client.sandbox.task import in_thread
-from host_client.stores.archive_codec import MAX_OVERHEAD_BYTES
-from host_client.stores.archive_schedule import Schedule, Wanted, advance, parts
+from host_client.stores.archive_batch import VerifiedObject, batches, other_files, read_batch
+from host_client.stores.archive_schedule import Schedule, Wanted, parts
 from host_client.stores.archive_survey import ConversationName, SnapshotName, each, in_order
 from sandbox_api.manifest import bundle_digest
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from host_client.stores.archive_index import Index, Snapshot
     from host_client.stores.archive_manifest import FileReference, Manifest
-    from host_client.stores.archive_schedule import Part, Step
+    from host_client.stores.archive_schedule import Part
     from host_client.stores.archive_survey import Listed, Survey
 
 _EMPTY: Final = hashlib.sha256().hexdigest()
@@ -135,9 +135,8 @@ class Verification:
         # Listed after what names them was read, so that what is named is either there or missing.
         data = await self._survey.data() if count_unreferenced or not read_data else {}
         if read_data:
-            await in_order(
-                self._schedule.order(), self._read_object, self._hash, concurrency_count=self._concurrency_count
-            )
+            planned = batches(self._schedule.order(), self._survey)
+            await in_order(planned, self._read_batch, self._hash, concurrency_count=self._concurrency_count)
         else:
             for wanted in self._named:
                 if wanted.name not in data:
@@ -206,29 +205,19 @@ class Verification:
         elif file.sha256 != _EMPTY:
             self._differs(file.sha256, (name,))
 
-    async def _read_object(
-        self, planned: tuple[Wanted, list[Step[SnapshotName]]]
-    ) -> tuple[Wanted, list[Step[SnapshotName]], bytes | None]:
-        wanted, steps = planned
-        key = self._survey.layout.data_key(wanted.name)
-        try:
-            stored = await self._survey.transport.read(key, max_bytes=wanted.size_bytes + MAX_OVERHEAD_BYTES)
-            if stored is None:
-                self._miss(wanted)
-                return wanted, steps, None
-            content = await in_thread(
-                self._survey.codec.decode_chunk, stored.data, about=key, name=wanted.name, size=wanted.size_bytes
-            )
-        except OutpostError as error:
-            self._note(error, key, self._schedule.hurt(wanted))
-            return wanted, steps, None
-        self._bytes_count += len(content)
-        self._stored_bytes += len(stored.data)
-        return wanted, steps, content
+    async def _read_batch(self, batch: list[VerifiedObject[SnapshotName]]) -> list[VerifiedObject[SnapshotName]]:
+        for item in await read_batch(batch, self._survey):
+            if item.error is not None:
+                self._note(item.error, item.key, self._schedule.hurt(item.wanted))
+            elif item.stored is None or item.content is None:
+                self._miss(item.wanted)
+            else:
+                self._bytes_count += len(item.content)
+                self._stored_bytes += len(item.stored)
+        return batch
 
-    async def _hash(self, read: tuple[Wanted, list[Step[SnapshotName]], bytes | None]) -> None:
-        _, steps, content = read
-        for sha256, owners in await in_thread(_differing, steps, content):
+    async def _hash(self, batch: Sequence[VerifiedObject[SnapshotName]]) -> None:
+        for sha256, owners in await in_thread(other_files, batch):
             self._differs(sha256, owners)
 
     def _differs(self, sha256: str, owners: Iterable[SnapshotName]) -> None:
@@ -282,7 +271,3 @@ class Verification:
         broken = {snapshot for found in self._findings.values() for snapshot in found.snapshots}
         hurt = [entry.snapshot_id for entry in index.entries if SnapshotName(*name, entry.snapshot_id) in broken]
         return VerifiedConversation(name, len(index.entries), hurt)
-
-
-def _differing(steps: Sequence[Step[SnapshotName]], content: bytes | None) -> list[tuple[str, list[SnapshotName]]]:
-    return list(advance(steps, content))
