@@ -106,7 +106,9 @@ def _s3(request: pytest.FixtureRequest) -> Place:
     url = server.place()
     bucket, prefix = urlsplit(url).netloc, urlsplit(url).path.strip("/")
     store = make_store("s3", bucket, endpoint=server.endpoint, region=REGION, allow_http=True, path_style=True)
-    return Place(lambda: ObjectTransport(store, name=url, prefix=prefix), _altering(server.store(bucket), prefix), url)
+    alter = _altering(server.store(bucket), prefix)
+    # This server lets more than two writers of one key wait for one another, by whole seconds.
+    return Place(lambda: ObjectTransport(store, name=url, prefix=prefix), alter, url, writers_count=2)
 
 
 def _altering(store: obstore.store.ObjectStore, prefix: str) -> Callable[[str, Callable[[bytes], bytes]], None]:
