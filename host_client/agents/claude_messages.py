@@ -6,6 +6,7 @@ rewind, leave several ends. The CLI takes the one that the last `last-prompt` na
 
 from __future__ import annotations
 
+import re
 from array import array
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -59,6 +60,11 @@ _BESIDE = frozenset(
 """Records beside the conversation."""
 _OF_CLI = ("<local-command-stdout>", "<local-command-stderr>", "<bash-stdout>", "<bash-stderr>", "<task-notification>")
 """How records begin that have the role `user` and were not typed."""
+_COMMAND = re.compile(r"\s*<command-name>(?P<name>.*?)</command-name>(?P<rest>.*)", re.DOTALL)
+_ARGUMENTS = re.compile(r"<command-args>(.*)</command-args>", re.DOTALL)
+_TAGGED = re.compile(
+    r"\s*<(?P<tag>local-command-std(?:out|err)|bash-(?:input|stdout|stderr))>(.*)</(?P=tag)>\s*", re.DOTALL
+)
 _FILES = frozenset(("file", "directory", "edited_text_file", "pdf_reference", "compact_file_reference"))
 
 
@@ -189,7 +195,20 @@ def _message(value: dict[str, object]) -> Message | None:
             role = "system"
         elif first.startswith("[Request interrupted by user"):
             role, parts = "system", [MarkPart("interrupted", "the user stopped the turn")]
+    parts = [
+        TextPart(_plain(part.text)) if role != "assistant" and isinstance(part, TextPart) else part for part in parts
+    ]
     return Message(role, parse_time(value.get("timestamp")), parts) if parts else None
+
+
+def _plain(text: str) -> str:
+    """Return a command of the CLI as it was typed, and its output without tags; any other text as it is."""
+    if command := _COMMAND.fullmatch(text):
+        arguments = _ARGUMENTS.search(command["rest"])
+        return f"{command['name']} {arguments[1] if arguments else ''}".strip()
+    if tagged := _TAGGED.fullmatch(text):
+        return f"! {tagged[2]}" if tagged["tag"] == "bash-input" else tagged[2]
+    return text
 
 
 def _of_cli(value: dict[str, object]) -> Message | None:
@@ -200,7 +219,7 @@ def _of_cli(value: dict[str, object]) -> Message | None:
     if not text or value.get("isMeta") is True:
         return None
     is_command = value.get("subtype") == "local_command" and not text.startswith(_OF_CLI)
-    return Message("user" if is_command else "system", time, [TextPart(text)])
+    return Message("user" if is_command else "system", time, [TextPart(_plain(text))])
 
 
 def _attached(value: dict[str, object]) -> Message | None:

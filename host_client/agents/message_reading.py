@@ -35,6 +35,7 @@ _TOGETHER_COUNT = 64
 """Messages that are read in one turn in a thread."""
 _PIECE_BYTES = 1 << 20
 _THREAD_ID = re.compile(r"[0-9a-zA-Z-]{1,128}")
+_TRANSCRIPTS = (".jsonl", ".jsonl.zst")
 _ROLLOUTS = ("sessions", "archived_sessions")
 _BIG = Limits(max_bytes=1 << 40, max_files=1 << 20)
 
@@ -115,7 +116,7 @@ def read_message_file(format_name: str, host_path: Path) -> Messages:
     """
     _reader(format_name)
     store = builtin_format(format_name)
-    is_bundle = not host_path.name.endswith((".jsonl", ".jsonl.zst"))
+    is_bundle = not host_path.name.endswith(_TRANSCRIPTS)
     if not (isinstance(store, SessionBundleConversations) and is_bundle):
         return Messages(format_name, _FileSource(host_path))
     identity = read_identity(host_path)
@@ -157,7 +158,8 @@ class _FileSource:
         files = HostFiles(HostHome(home, home, home, home, ()))
         for name in _ROLLOUTS:
             for path in sorted(files.walk(PurePosixPath(name), f"rollout-*-{conversation_id}.jsonl*")):
-                return _FileSource(home / path)
+                if path.name.endswith(_TRANSCRIPTS):
+                    return _FileSource(home / path)
         return None
 
 

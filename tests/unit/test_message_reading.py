@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import zstandard
 
 from host_client import (
     ConfigurationError,
@@ -148,7 +149,7 @@ class TestClaude:
             claude("5", "4", "[Request interrupted by user]"),
         ]
         found = told(read_message_file("claude", write(tmp_path / "t.jsonl", *lines)))
-        expected = ["u begin", "s <local-command-stdout>done</local-command-stdout>", "u while it worked"]
+        expected = ["u begin", "s done", "u while it worked"]
         assert found == [*expected, "s <interrupted>"]
 
     def test_a_line_of_30_mb_is_shown_cut(self, tmp_path: Path) -> None:
@@ -204,6 +205,18 @@ class TestCodex:
             meta = codex("session_meta", history_base={"thread_id": thread, "end_ordinal_exclusive": 3})
             child = self.rollout(tmp_path, CHILD, meta, said("user", "three"))
             assert told(read_message_file("codex", child)) == ["s <incomplete>", "u three"]
+
+    def test_a_parent_may_be_archived_and_compressed(self, tmp_path: Path) -> None:
+        """It is found where the CLI has put it; what lies beside it under a name like it is not taken."""
+        lines = b"".join(
+            json.dumps(line).encode() + b"\n" for line in (codex("session_meta", 0), said("user", "one", 1))
+        )
+        name = f"rollout-2026-11-30T10-00-00-{PARENT}.jsonl"
+        write(tmp_path / "archived_sessions" / f"{name}.zst", zstandard.compress(lines))
+        write(tmp_path / "archived_sessions" / f"{name}.bak", b"{}\n")
+        base = {"thread_id": PARENT, "end_ordinal_exclusive": 3}
+        child = self.rollout(tmp_path, CHILD, codex("session_meta", 3, history_base=base), said("user", "two", 4))
+        assert told(read_message_file("codex", child)) == ["u one", "s <forked>", "u two"]
 
     def test_a_circle_of_forks_ends(self, tmp_path: Path) -> None:
         """A rollout that is said to go on from itself is read once."""

@@ -50,7 +50,7 @@ async def show(
     """Print what was said in the kept conversation ID of FORMAT, or in a FILE.
 
     A FILE that ends with .jsonl or .jsonl.zst is a transcript as the CLI writes it; any other is a bundle that a
-    capture made. Nothing is changed.
+    capture made. Nothing is changed in either.
     """
     output = Output(as_json)
     wanted = Wanted(selection=Selection(has_tools, has_reasoning), last_count=last_count, page=page)
