@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING
 from sandbox_api.errors import ConflictError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterator
+    from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+    from typing import TypeAlias
+
+Over: TypeAlias = "Mapping[bytes, tuple[int, float]]"
+"""What need not wait any longer."""
 
 MAX_KEPT_COUNT = 8
 """Stagings that wait at the same time; the oldest go first."""
@@ -107,21 +111,20 @@ class Kept:
         with self.changed:
             self._until = {name: until for name, until in self._until.items() if name in names}
 
-    def wait(self) -> bool:
-        """Block until the time of something is over; False: until nothing waits any more, since the daemon ends."""
+    def wait(self) -> Over | None:
+        """Block until the time of something is over, and tell what that is; None: the daemon ends."""
         with self.changed:
             while not self._is_ended:
-                left_seconds = min((until - self._now() for _, until in self._until.values()), default=None)
-                if left_seconds is not None and left_seconds <= 0:
-                    return True
-                self.changed.wait(left_seconds)
-            return False
+                now = self._now()
+                if over := {name: until for name, until in self._until.items() if until[1] <= now}:
+                    return over
+                self.changed.wait(min((until - now for _, until in self._until.values()), default=None))
+            return None
 
-    def forget_over(self) -> None:
-        """Take note that all has been done about what is over; what could not be removed is for another start."""
+    def forget_over(self, over: Over) -> None:
+        """Take note that a sweep has done what it could about what was over; the rest is for another start."""
         with self.changed:
-            now = self._now()
-            self._until = {name: until for name, until in self._until.items() if until[1] > now}
+            self._until = {name: until for name, until in self._until.items() if over.get(name) != until}
 
     def end(self) -> bool:
         """Let nothing wait from now on; tell whether anything did."""

@@ -33,6 +33,6 @@ class KeptSweep:
             self._sweep()
 
     def _run(self) -> None:
-        while self._kept.wait():
+        while over := self._kept.wait():
             self._sweep()
-            self._kept.forget_over()
+            self._kept.forget_over(over)

@@ -263,3 +263,22 @@ def test_claim_that_is_given_back_is_taken() -> None:
     with kept.claimed(RESTORE_ID, "here"):
         assert ended.is_set()
     thread.join()
+
+
+def test_what_is_over_while_a_sweep_runs_is_swept_next() -> None:
+    """A sweep does not make forgotten what it came too early for."""
+    kept = Kept(max_count=1)
+    swept = threading.Semaphore(0)
+    states = iter(range(1, 4))
+
+    def sweep() -> None:
+        state = next(states, None)
+        if state is not None:  # while this sweep runs, one more makes another one surplus
+            kept.is_waiting(b"%d" % state, 1)
+        swept.release()
+
+    with closing(KeptSweep(kept, sweep)):
+        kept.is_waiting(b"a", 1)
+        kept.is_waiting(b"b", 1)
+        for _ in range(4):
+            assert swept.acquire(timeout=30)
