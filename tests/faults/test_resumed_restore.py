@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +16,7 @@ from host_client.errors import ConfigurationError, OutpostError, UnavailableErro
 from host_client.sandbox.sandbox import connect
 from sandbox_api.v1 import bundle_pb2
 from sandbox_api.wire import pack_manifest
+from support import killed_resume
 from support.bundle_end import MemorySource, entries_of, read_session, write_session
 from support.conversation import ID, make_session, store
 from support.cutting_proxy import cutting_proxy
@@ -306,6 +309,15 @@ async def test_store_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert (daemon.home / ".mycli/sessions" / ID / "files/big").read_bytes() == content
     assert outcome.resumed_bytes >= STAGED_BYTES
     assert outcome.sent_bytes < len(content)
+
+
+@pytest.mark.timeout(400)
+def test_kill_at_every_step(tmp_path: Path) -> None:
+    """An attempt that goes on, killed at any of its steps, leaves the old session or the new; the next one succeeds."""
+    command = [sys.executable, killed_resume.__file__, str(tmp_path / "home")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(done.stdout) > 60
 
 
 def need(**fields: object) -> bundle_pb2.RestoreResponse:
