@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 
 class Bundles(Blocking[_bundle.Bundles]):
-    """Session directories of one sandbox; see `host_client.sandbox.bundle.Bundles`."""
+    """Session directories of one sandbox; see `host_client.sandbox.bundle.Bundles`.
+
+    There is no `restore_stream`: what it sends comes from the event loop.
+    """
 
     list = every(_bundle.Bundles.list)
     capture = call(_bundle.Bundles.capture)
