@@ -80,7 +80,11 @@ class ArchiveCache:
             return None
         with host_failures(self.directory):
             taken = self._folder(_PRIVATE) / uuid.uuid4().hex
-            (self._folder(_COPIES) / name).rename(taken)
+            try:
+                (self._folder(_COPIES) / name).rename(taken)
+            except FileNotFoundError:
+                os.close(copy.fd)
+                return None  # dropped meanwhile
         return PrivateHome(self, taken, copy.fd, name)
 
     def begin(self) -> PrivateHome:
