@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from host_client import ConfigurationError, ConversationArchive, SessionError, sync
+from host_client import ConfigurationError, ConversationArchive, SessionError, open_transport, sync
 from host_client.stores.archive_key import ArchiveKey
 from host_client.stores.archive_survey import ConversationName, each, in_order
 from support.faulty_transport import FaultyTransport, damage
@@ -17,6 +17,8 @@ from support.small_archive import DAY_SECONDS, InterposedTransport, SmallArchive
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from support.object_store import S3Server
 
 pytestmark = pytest.mark.anyio
 
@@ -155,6 +157,23 @@ def test_the_blocking_form(tmp_path: Path) -> None:
     assert not archive.conversations()
     assert archive.stats().stored_bytes == 0
     assert archive.prune(keep_last=1).kept_count == 0
+
+
+async def test_a_real_object_store(s3_server: S3Server, tmp_path: Path) -> None:
+    """All of it over S3: the store's own clock, listings and removals."""
+    scene = SmallArchive(tmp_path, key=ArchiveKey(bytes(32)), store=open_transport(s3_server.place()))
+    for files in (FIRST, SECOND, FIRST | {"log": b"third"}):
+        await scene.push("one", files)
+    assert (await scene.archive().verify()).is_whole
+    report = await scene.archive().prune(younger_than_seconds=DAY_SECONDS, grace_seconds=DAY_SECONDS)
+    assert (report.kept_count, report.marked_count) == (3, 0)
+    report = await scene.archive().prune(keep_last=1, grace_seconds=0)
+    assert (len(report.removed), report.kept_count) == (2, 1)
+    assert await scene.restored("one") == {"log": b"third"}
+    stats = await scene.archive().stats()
+    assert (stats.snapshots_count, stats.unreferenced_bytes) == (1, 0)
+    verified = await scene.archive().verify()
+    assert (verified.is_whole, verified.unreferenced_count) == (True, 0)
 
 
 @pytest.mark.parametrize("key", [None, ArchiveKey(bytes(32))], ids=["plain", "encrypted"])

@@ -37,16 +37,18 @@ class SmallArchive:
         directory: The store's.
         namespace: The namespace.
         key: Its key; None: it is not encrypted.
+        store: The store, if that is not the directory.
     """
 
     directory: Path
     namespace: str = "team"
     key: ArchiveKey | None = None
+    store: Transport | None = None
 
     @property
-    def transport(self) -> LocalTransport:
+    def transport(self) -> Transport:
         """The store."""
-        return LocalTransport(self.directory)
+        return self.store or LocalTransport(self.directory)
 
     @property
     def layout(self) -> Layout:
