@@ -28,7 +28,7 @@ def spawned() -> Iterator[Executor]:
 
 
 @contextmanager
-def dask_workers(directory: Path) -> Iterator[Executor]:
+def dask_cluster(directory: Path) -> Iterator[LocalCluster]:
     """Run a cluster of two worker processes on loopback."""
     settings = {"distributed.scheduler.allowed-failures": 0, "temporary-directory": str(directory)}
     with (
@@ -42,6 +42,12 @@ def dask_workers(directory: Path) -> Iterator[Executor]:
             scheduler_kwargs={"dashboard": False},
             silence_logs=logging.CRITICAL,
         ) as cluster,
-        Client(cluster, set_as_default=False) as client,
     ):
+        yield cluster
+
+
+@contextmanager
+def dask_workers(directory: Path) -> Iterator[Executor]:
+    """Run such a cluster, and return its workers as an executor."""
+    with dask_cluster(directory) as cluster, Client(cluster, set_as_default=False) as client:
         yield client.get_executor()
