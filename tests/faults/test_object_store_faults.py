@@ -14,7 +14,7 @@ import obstore
 import pytest
 from obstore.store import LocalStore
 
-from host_client.errors import ConfigurationError, OutpostError, SessionError, UnavailableError
+from host_client.errors import ConfigurationError, ConflictError, OutpostError, SessionError, UnavailableError
 from host_client.session.task import in_thread
 from host_client.transports.objects import ObjectTransport, make_store
 from host_client.transports.retry import RetryingTransport
@@ -134,6 +134,16 @@ async def test_a_lost_answer_after_success_is_one(scene: Scene) -> None:
     await scene.trouble(Trouble("DELETE", is_lost=True))
     await scene.transport.remove(KEY)
     assert await scene.direct.read(KEY) is None
+
+
+async def test_a_write_at_the_same_moment_is_a_conflict(scene: Scene) -> None:
+    """A store that answers 409 because another write is under way is taken at its word: created, and replaced."""
+    revision = await scene.direct.write("there", b"", if_revision=None)
+    await scene.trouble(Trouble("PUT", status=409, times=2))
+    for key, known in (("new", None), ("there", revision)):
+        with pytest.raises(ConflictError) as caught:
+            await scene.transport.write(key, b"data", if_revision=known)
+        assert caught.value.reason == "stale_revision"
 
 
 async def test_what_is_too_large_is_not_fetched(scene: Scene) -> None:

@@ -118,6 +118,8 @@ class _Handler(BaseHTTPRequestHandler):
             upstream.request(self.command, self.path, body=body or None, headers=headers)
             answer = upstream.getresponse()
             data = answer.read()
+        except OSError:
+            return  # the store has gone
         finally:
             upstream.close()
         if trouble.is_lost:
