@@ -199,6 +199,20 @@ async def test_a_prune_between_any_two_operations_of_a_push(prepared: SmallArchi
     assert number > 5
 
 
+async def test_a_prune_between_any_two_operations_of_a_fork(prepared: SmallArchive, tmp_path: Path) -> None:
+    """The snapshot that is forked goes meanwhile: the fork has its data all the same, to the end."""
+    for number, scene in itertools.islice(_copies(prepared, tmp_path), 1, None):  # after the index was read
+        old = (await scene.index("one")).entries[0].snapshot_id
+        transport = InterposedTransport(scene.transport, number, partial(_prune, scene))
+        await scene.fork("one", old, "fork", transport=transport)
+        if not transport.has_acted:
+            break
+        await _check_whole(scene)
+        await _check_ended(scene)
+        assert await scene.restored("fork") == OLD
+    assert number > 4
+
+
 @pytest.mark.parametrize("grace_seconds", [0, 3600])
 async def test_a_prune_between_any_two_operations_of_another(
     prepared: SmallArchive, tmp_path: Path, grace_seconds: int

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from host_client.stores.archive_codec import Codec
 from host_client.stores.archive_content import ContentFile
+from host_client.stores.archive_index import Origin
 from host_client.stores.archive_layout import Layout
 from host_client.stores.archive_maintenance import ConversationArchive
 from host_client.stores.archive_publish import Draft, Publication
@@ -79,6 +80,25 @@ class SmallArchive:
         )
         contents = [content_file(path, content) for path, content in sorted(files.items())]
         return (await Publication(reader).capture(draft, contents, newest)).index.head
+
+    async def fork(
+        self, archive_id: str, snapshot_id: str, new_id: str, *, transport: Transport | None = None
+    ) -> Snapshot:
+        """Begin another line of history with a snapshot."""
+        reader = self.reader(transport=transport)
+        found = await reader.find_index(archive_id)
+        assert found is not None
+        (snapshot,) = (entry for entry in found.index.entries if entry.snapshot_id == snapshot_id)
+        draft = Draft(
+            archive_id=new_id,
+            native_id=archive_id,
+            source="/home/user/.mycli/sessions/x",
+            digest=snapshot.digest,
+            previous=None,
+            origin=Origin(archive_id, snapshot_id),
+        )
+        manifest = await reader.manifest(found.index, snapshot)
+        return (await Publication(reader).fork(draft, manifest)).index.head
 
     async def index(self, archive_id: str) -> Index:
         """Read the index of a conversation."""
