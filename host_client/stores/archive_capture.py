@@ -43,6 +43,7 @@ class ArchiveCapture:
         stored: Its index; None: there is none.
         newest: Its newest manifest; None: there is none, or none that can be read.
         context: As the caller gave it.
+        looks_for_data: Whether data that the newest snapshot names is looked for, and written again if it is gone.
     """
 
     base: ConversationStore
@@ -51,6 +52,7 @@ class ArchiveCapture:
     stored: StoredIndex | None
     newest: Manifest | None
     context: ConversationContext
+    looks_for_data: bool = False
     published: StoredIndex = field(init=False)
 
     async def run(
@@ -69,7 +71,8 @@ class ArchiveCapture:
         """
         record = await self._captured(private)
         stored, newest = self.stored, self.newest
-        if stored is not None and newest is not None and record.digest == newest.digest:
+        lost = await self.reader.lost(newest) if self.looks_for_data and newest is not None else set()
+        if stored is not None and newest is not None and record.digest == newest.digest and not lost:
             self.published = stored
             return replace(record, unchanged=True)
         sizes = archive_lineage.asked_sizes(self.base, newest)
@@ -86,7 +89,7 @@ class ArchiveCapture:
                 previous=stored,
                 diverged=diverged,
             )
-            self.published = await Publication(self.reader).capture(draft, files, newest)
+            self.published = await Publication(self.reader, lost=lost).capture(draft, files, newest)
         return replace(record, unchanged=False)
 
     async def _captured(self, private: PrivateHome) -> ConversationRecord:

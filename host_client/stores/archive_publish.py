@@ -81,6 +81,7 @@ class Publication:
         reader: Has transport, layout and codec.
         usable: Objects known to be there, by the name of their content.
         marked: Objects that prune may be about to remove.
+        lost: Objects that older snapshots name and that are not there: they are written again under the same name.
         used: Objects that were there already and are named by the snapshot.
         stored_bytes: What was written.
     """
@@ -88,6 +89,7 @@ class Publication:
     reader: ArchiveReader
     usable: dict[str, ChunkReference] = field(default_factory=dict)
     marked: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
     stored_bytes: int = 0
 
@@ -170,7 +172,7 @@ class Publication:
         """Return the next chunk that must be written; the ones before it are noted as found. Blocks."""
         for chunk in chunks:
             reference = chunk.reference or self.usable.get(chunk.name)
-            if reference is None or reference.name in self.marked:
+            if reference is None or reference.name in self.marked or reference.name in self.lost:
                 return chunk
             self.used.add(reference.name)
             found.append(reference)

@@ -6,6 +6,7 @@ the end of what there is.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -91,8 +92,15 @@ class ArchiveReader:
             raise missing(key)
         return await in_thread(read_manifest, stored.data, self.codec, about=key, index=index, snapshot=snapshot)
 
-    async def content(self, manifest: Manifest, take: Callable[[bytes], None]) -> None:
-        """Read all that the files of a manifest hold, in their order, and hand it on; `take` runs in a thread.
+    async def content(
+        self, manifest: Manifest, take: Callable[[bytes], None], after_chunk: Callable[[int], None] | None = None
+    ) -> None:
+        """Read all that the files of a manifest hold, in their order, and hand it on.
+
+        Args:
+            manifest: The snapshot's.
+            take: Takes the contents, in a thread.
+            after_chunk: Told the size of each chunk that was taken.
 
         Raises:
             SessionError: `missing_object`, `digest_mismatch`, `corrupt`, `tampered`.
@@ -105,6 +113,8 @@ class ArchiveReader:
             async def take_first() -> int:
                 chunk, task = ahead.popleft()
                 await in_thread(take, await task)
+                if after_chunk is not None:
+                    after_chunk(chunk.size)
                 return chunk.size
 
             for chunk in manifest.chunks:
@@ -114,6 +124,25 @@ class ArchiveReader:
                 ahead_bytes += chunk.size
             while ahead:
                 await take_first()
+
+    async def lost(self, manifest: Manifest) -> set[str]:
+        """Look which data objects of a snapshot are not there, and return their names; none is read.
+
+        Raises:
+            OutpostError: those of the transport.
+        """
+        lost: set[str] = set()
+        slots = asyncio.Semaphore(MAX_AHEAD_COUNT)
+
+        async def look(name: str) -> None:
+            async with slots:
+                if await self.transport.stat(self.layout.data_key(name)) is None:
+                    lost.add(name)
+
+        async with task_group() as group:
+            for name in {chunk.name for chunk in manifest.chunks}:
+                group.create_task(look(name))
+        return lost
 
     async def chunk(self, chunk: ChunkReference) -> bytes:
         """Read the content of one data object.
