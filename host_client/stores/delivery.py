@@ -25,7 +25,7 @@ class Delivery:
         target: The target as it was given.
         outcome: The committed restore; None when it failed.
         error: Why it failed; None when it did not.
-        attempts_count: How often it was tried; 0 when it never was.
+        attempts_count: How often it was tried; 0 when it never was, or when its worker was lost and nobody knows.
     """
 
     target: Sandbox | str
