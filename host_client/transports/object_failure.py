@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from host_client.errors import OutpostError
 
 _STATUS = re.compile(r"status code: (\d{3})\b")
-_WORD = re.compile(r"(?:<Code>|\(code: )([A-Za-z]{1,40})\b")
+_WORD = re.compile(r"(?:<Code>|\(code: )([A-Za-z]{1,40})(?:</Code>|\))")
 _REFUSED: Final = ("401", "403")
 _REFUSED_WORDS: Final = frozenset(
     {

@@ -61,7 +61,7 @@ class ObjectTransport:
         self._prefix = check_key(prefix, "prefix").split("/") if prefix else []
         # Google's store compares generations, all others compare tags.
         self._by_version = isinstance(store, GCSStore)
-        self._probing = asyncio.Lock()
+        self._probing: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._is_probed = False
         self._is_there = isinstance(store, MemoryStore)
 
@@ -180,7 +180,10 @@ class ObjectTransport:
         Raises:
             ConfigurationError: `no_conditional_writes`.
         """
-        async with self._probing:
+        loop = asyncio.get_running_loop()
+        if self._probing is None or self._probing[0] is not loop:
+            self._probing = (loop, asyncio.Lock())  # a lock is of one loop; a transport may be used in several
+        async with self._probing[1]:
             if self._is_probed:
                 return
             # Some servers make a bucket of any name that is written to, or tell a missing one from nothing.

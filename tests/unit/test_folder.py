@@ -34,6 +34,20 @@ def test_the_base_itself_may_be_a_link(tmp_path: Path) -> None:
         assert (tmp_path / "real/a/b").is_dir()
 
 
+def test_a_folder_below_has_a_life_of_its_own(tmp_path: Path) -> None:
+    """What is opened below a held folder is made where that lies by now, and neither closes the other."""
+    (tmp_path / "old").mkdir()
+    with Folder.open(tmp_path / "old", (), create=False) as folder:
+        (tmp_path / "old").rename(tmp_path / "new")
+        with folder.below(("a", "b"), create=True) as below:
+            assert below.identity("c") is None
+        assert folder.identity("a") is not None
+        with pytest.raises(OutpostError) as caught:
+            folder.below(("a", "typo"), create=False)
+    assert caught.value.reason == "not_found"
+    assert (tmp_path / "new/a/b").is_dir()
+
+
 def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
     """A file where a folder must be is named, and stays."""
     (tmp_path / ".outpost").write_text("mine")
