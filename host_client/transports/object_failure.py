@@ -31,6 +31,10 @@ _MISSING_WORDS: Final = frozenset({"ContainerNotFound", "NoSuchBucket"})
 _ACCESS_CLASSES: Final = frozenset({"PermissionDeniedError", "UnauthenticatedError"})
 # A cloud machine's own address for credentials: asked when the environment has none.
 _NO_CREDENTIALS: Final = ("/latest/api/token", "/latest/meta-data/", "Error performing token request", "MissingAccount")
+_MISTAKES: Final = {
+    "builder error": ("its endpoint cannot be used", "without TLS it must be allowed: AWS_ALLOW_HTTP=true"),
+    "incorrectly configured region": ("its region is another", "name the region of the bucket: ?region=NAME"),
+}
 
 
 def store_failure(error: Exception, name: str, *, listing: bool = False) -> OutpostError:
@@ -52,6 +56,9 @@ def store_failure(error: Exception, name: str, *, listing: bool = False) -> Outp
             f"no credentials for {name} are in the environment",
             hint="set the variables that docs/archives.md names for such a store",
         )
+    for mark, (problem, hint) in _MISTAKES.items():
+        if mark in text:
+            return ConfigurationError("invalid_store", f"{name} cannot be asked: {problem}", hint=hint)
     if type(error).__name__ in _ACCESS_CLASSES or status in _REFUSED or word in _REFUSED_WORDS:
         return ConfigurationError(
             "store_access",

@@ -353,5 +353,25 @@ async def test_a_store_that_is_away_is_told(s3_server: S3Server) -> None:
     assert (caught.value.reason, caught.value.message) == ("store_unreachable", "away cannot be reached, or fails")
 
 
+async def test_another_region_is_told(scene: Scene) -> None:
+    """A store that sends elsewhere without saying where means that the region is wrong; nothing is repeated."""
+    await scene.trouble(Trouble(status=301, times=None))
+    for call in (scene.transport.read(KEY), scene.transport.write(KEY, b"", if_revision=None)):
+        with pytest.raises(ConfigurationError) as caught:
+            await call
+        assert caught.value.reason == "invalid_store"
+        assert "region=" in caught.value.hint
+    assert scene.pauses_count == 0
+
+
+async def test_an_endpoint_of_the_environment_needs_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An endpoint without TLS that stands in the environment is not spoken to, and that is told at once."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with pytest.raises(ConfigurationError) as caught:
+        await open_transport("s3://bucket").read(KEY)
+    assert caught.value.reason == "invalid_store"
+    assert "AWS_ALLOW_HTTP" in caught.value.hint
+
+
 async def _keys(transport: object) -> list[str]:
     return [info.key async for info in transport.list()]  # type: ignore[attr-defined]
