@@ -83,7 +83,7 @@ class Cutter:
         """Return the next chunk; None: more must come before it is known, or nothing is left."""
         if self._old_place is not None and self._old_place < len(self._old):
             old = self._old[self._old_place]
-            may_be_open = old is self._old[-1] and old.size < MIN_CHUNK_BYTES
+            may_be_open = self._old_place == len(self._old) - 1 and old.size < MIN_CHUNK_BYTES
             if len(self._buffer) <= old.size + may_be_open * old.size // _OPEN_FACTOR and not is_end:
                 return None
             appended_bytes = len(self._buffer) - old.size

@@ -219,6 +219,27 @@ def test_how_bytes_arrive_changes_nothing(sizes: list[int], start: int, shift: i
     assert list(Cutter(CODEC.object_name, predecessor).cut(pieces)) == _cut(data, predecessor)
 
 
+@settings(max_examples=20)
+@given(
+    turns=st.lists(
+        st.tuples(st.integers(0, 3 * MIB), st.integers(0, 200 * KIB), st.integers(0, 300 * KIB)), min_size=1, max_size=5
+    )
+)
+def test_any_history_is_kept_whole(turns: list[tuple[int, int, int]]) -> None:
+    """Whatever is removed and put in from turn to turn: no byte is lost, and references are the predecessor's."""
+    data, chunks = BIG[: 2 * MIB], _cut(BIG[: 2 * MIB])
+    for place, removed, added in turns:
+        before = _references(chunks)
+        data = data[:place] + BIG[-added - 1 : -1] + data[place + removed :]
+        chunks = _cut(data, before)
+        assert {chunk.reference for chunk in chunks if chunk.reference} <= set(before)
+        assert all(
+            (chunk.reference.name, chunk.reference.size) == (chunk.name, len(chunk.data))
+            for chunk in chunks
+            if chunk.reference
+        )
+
+
 def test_memory_is_bounded() -> None:
     """A chunk is given as soon as the one after it may have begun."""
     taken = 0
