@@ -95,13 +95,15 @@ async def deliver(
     own = replace(rules, restore_id=rules.restore_id or uuid4().hex)
     attempts = Attempts(retry)
     try:
-        async with asyncio.timeout(target_seconds):
+        async with asyncio.timeout(target_seconds) as limit:
             outcome = await attempts.run(lambda: _restore(target, record, store, own))
     except TimeoutError:
+        if not limit.expired():
+            raise  # somebody else's
         last = attempts.last_error
         late = DeadlineError(
             "deadline",
-            f"{target} took longer than {target_seconds} s",
+            f"{target if isinstance(target, str) else target.target} took longer than {target_seconds} s",
             hint=f"attempt {attempts.count} was under way; an earlier one failed: {last.message}" if last else "",
         )
         return Delivery(target, error=late, attempts_count=attempts.count)

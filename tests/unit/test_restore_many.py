@@ -57,8 +57,9 @@ class ScriptedStore:
 
     format = "mycli"
 
-    def __init__(self, failures: dict[str, list[OutpostError]] | None = None, hanging: Sequence[str] = ()) -> None:
-        self.failures, self.hanging = failures or {}, hanging
+    def __init__(self, failures: dict[str, Sequence[Exception]] | None = None, hanging: Sequence[str] = ()) -> None:
+        self.failures = {target: list(found) for target, found in (failures or {}).items()}
+        self.hanging = hanging
         self.running_count = self.most_running_count = self.cancelled_count = 0
         self.restored: list[tuple[str, str]] = []
         self.restore_ids: dict[str, set[str]] = {}
@@ -146,6 +147,14 @@ async def test_the_deadline_covers_all_attempts_and_tells_the_last_failure() -> 
     assert ended.error
     assert (ended.error.reason, ended.attempts_count) == ("deadline", 2)
     assert "the connection broke" in ended.error.hint
+    assert ended.error.message == "unix:/0 took longer than 0.2 s"
+
+
+async def test_a_fault_ends_the_call() -> None:
+    """What is no failure of the product, a time-out of somebody else's included, is nobody's outcome."""
+    tested = ScriptedStore({"unix:/1": [TimeoutError("of a library")]})
+    with pytest.raises(TimeoutError, match="of a library"):
+        await restore_many(RECORD, _sandboxes(2), tested, target_seconds=60)
 
 
 async def test_restores_at_a_time_are_bounded() -> None:
