@@ -6,10 +6,7 @@ snapshot is lost, and nothing is told to be archived before the index says so.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePosixPath
@@ -18,10 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from host_client.errors import (
     ConfigurationError,
     ConflictError,
-    Offender,
     SessionError,
-    WorkspaceError,
-    printable,
 )
 from host_client.sandbox.task import in_thread, opened_in_thread
 from host_client.stores import archive_lineage
@@ -29,21 +23,21 @@ from host_client.stores.archive_cache import DEFAULT_MAX_BYTES, ArchiveCache, de
 from host_client.stores.archive_capture import ArchiveCapture, StaleCopyError
 from host_client.stores.archive_codec import Codec
 from host_client.stores.archive_content import is_native, kept_context
+from host_client.stores.archive_copies import SnapshotCopies, keep_copy
 from host_client.stores.archive_index import Origin
 from host_client.stores.archive_key import archive_key
 from host_client.stores.archive_layout import Layout
 from host_client.stores.archive_native import NativeMethods
 from host_client.stores.archive_publish import Draft, Publication
-from host_client.stores.archive_read import ArchiveReader
-from host_client.stores.archive_writer import ArchivedContent, write_content
+from host_client.stores.archive_read import ArchiveReader, choose_snapshot
 from sandbox_api.names import check_conversation_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
-    from host_client.stores.archive_cache import Copy, PrivateHome
-    from host_client.stores.archive_index import Index, Snapshot
+    from host_client.stores.archive_cache import PrivateHome
+    from host_client.stores.archive_index import Snapshot
     from host_client.stores.archive_key import ArchiveKey
     from host_client.stores.archive_manifest import Manifest
     from host_client.stores.archive_read import StoredIndex
@@ -52,8 +46,6 @@ if TYPE_CHECKING:
     from host_client.transports.contract import Transport
 
 T = TypeVar("T")
-
-_MAX_TOLD_CHARACTERS_COUNT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +88,8 @@ class TransportConversations(NativeMethods):
         compress: Whether objects are compressed where that makes them smaller.
         cache: Directory of the copies; None: `outpost/archive` in the user's folder for caches.
         max_cache_bytes: How many bytes of copies stay.
-        force: Archive also what does not go on from the newest snapshot, in front of it.
+        force: Archive also what does not go on from the newest snapshot, in front of it; and write again what the
+            newest snapshot names and the store has lost, which makes the older ones whole as well.
 
     Raises:
         ConfigurationError: `invalid_key`: the namespace; `invalid_argument`: the store keeps several formats.
@@ -128,7 +121,7 @@ class TransportConversations(NativeMethods):
         self._layout = Layout(namespace)
         self._given_key = key
         self._compress = compress
-        self._cache = ArchiveCache(cache or default_directory(), max_bytes=max_cache_bytes)
+        self._copies = SnapshotCopies(base, ArchiveCache(cache or default_directory(), max_bytes=max_cache_bytes))
         self._opened: ArchiveReader | None = None
 
     @property
@@ -162,11 +155,11 @@ class TransportConversations(NativeMethods):
         reader = await self._reader()
         stored = await reader.find_index(check_conversation_id(conversation_id))
         newest = await self._newest(reader, stored)
-        capture = ArchiveCapture(self.base, reader, conversation_id, stored, newest, context)
+        capture = ArchiveCapture(self.base, reader, conversation_id, stored, newest, context, looks_for_data=self.force)
 
         async def run(private: PrivateHome) -> ConversationRecord:
             record = await capture.run(private, partial(self._has_diverged, context))
-            copied = await in_thread(_keep, private, record)
+            copied = await in_thread(keep_copy, private, record)
             index = capture.published
             return replace(
                 copied,
@@ -176,14 +169,13 @@ class TransportConversations(NativeMethods):
 
         if newest is not None and is_native(self.base):
             # Where nobody reads the copy of the newest snapshot, the base goes on with it and fetches what is new.
-            name = _copy_name(self._format, newest.conversation_id, newest.digest)
-            async with opened_in_thread(lambda: self._cache.claim(name) or nullcontext()) as claimed:
+            async with opened_in_thread(self._copies.claimed, newest) as claimed:
                 if claimed is not None:
                     try:
                         return await run(claimed)
                     except StaleCopyError:
                         pass  # begun again below, in an empty folder
-        async with opened_in_thread(self._cache.begin) as private:
+        async with opened_in_thread(self._copies.cache.begin) as private:
             return await run(private)
 
     async def locate(
@@ -193,7 +185,8 @@ class TransportConversations(NativeMethods):
 
         Args:
             conversation_id: The conversation's id in the archive.
-            context: As the base's `locate` takes it; repository and conversation home are not used.
+            context: As the base's `locate` takes it; repository and conversation home are not used. Its progress is
+                told how much was fetched of a snapshot that this host has no copy of.
             snapshot: Id of a snapshot, or the beginning of one; empty: the newest.
 
         Raises:
@@ -204,7 +197,7 @@ class TransportConversations(NativeMethods):
             OutpostError: those of the transport.
         """
         stored = await self._index(conversation_id)
-        return await self._located(stored, _chosen(stored.index, snapshot), context)
+        return await self._located(stored, choose_snapshot(stored.index, snapshot), context)
 
     async def restore(self, record: ConversationRecord, context: ConversationContext) -> RestoreOutcome:
         """Put an archived conversation in place in the sandbox; see the base's `restore`.
@@ -260,7 +253,7 @@ class TransportConversations(NativeMethods):
         stored = await self._index(conversation_id)
         if await reader.find_index(new_id) is not None:
             raise _exists(new_id)
-        chosen = _chosen(stored.index, snapshot)
+        chosen = choose_snapshot(stored.index, snapshot)
         manifest = await reader.manifest(stored.index, chosen)
         draft = Draft(
             archive_id=new_id,
@@ -344,52 +337,8 @@ class TransportConversations(NativeMethods):
     ) -> ConversationRecord:
         reader = await self._reader()
         manifest = await reader.manifest(stored.index, snapshot)
-        record = await self._cached(manifest, context)
-        if record is None:
-            async with self._fetched(reader, manifest, context) as private:
-                record = await self._verified(private.home, manifest, context)
-                record = await in_thread(_keep, private, record)
+        record = await self._copies.located(reader, manifest, context)
         return replace(record, source=PurePosixPath(manifest.source), reference=self._reference(stored, snapshot))
-
-    async def _cached(self, manifest: Manifest, context: ConversationContext) -> ConversationRecord | None:
-        """Return the record of a copy that is on this host and what it should be; None: there is none."""
-        name = _copy_name(self._format, manifest.conversation_id, manifest.digest)
-        async with opened_in_thread(self._leased, name) as copy:
-            if copy is None:
-                return None
-            try:
-                return await self._verified(copy.home, manifest, context)
-            except (SessionError, WorkspaceError):
-                pass  # somebody changed it: it is made again
-        await in_thread(self._cache.drop, name)
-        return None
-
-    @asynccontextmanager
-    async def _fetched(
-        self, reader: ArchiveReader, manifest: Manifest, context: ConversationContext
-    ) -> AsyncIterator[PrivateHome]:
-        """Give a folder that has a snapshot, read from the archive."""
-        content = ArchivedContent(
-            manifest.conversation_id,
-            PurePosixPath(manifest.source),
-            [file.entry for file in manifest.files],
-            bytes.fromhex(manifest.digest),
-        )
-        async with opened_in_thread(self._cache.begin) as private:
-            there = kept_context(context, private.home)
-            await write_content(self.base, content, there, partial(reader.content, manifest))
-            yield private
-
-    async def _verified(self, home: Path, manifest: Manifest, context: ConversationContext) -> ConversationRecord:
-        """Have the base read and verify a copy."""
-        record = await self.base.locate(manifest.conversation_id, kept_context(context, home))
-        if record.digest != manifest.digest:
-            raise SessionError(
-                "digest_mismatch",
-                f"what the archive has of {manifest.conversation_id} is not what its digest says",
-                facts={"snapshot": manifest.snapshot_id},
-            )
-        return record
 
     async def _with_copy(
         self,
@@ -397,48 +346,22 @@ class TransportConversations(NativeMethods):
         context: ConversationContext,
         action: Callable[[ConversationRecord, ConversationContext], Awaitable[T]],
     ) -> T:
-        """Have the base do something with a record whose copy is on this host for as long as that takes."""
         if record.reference is None:
             return await action(record, context)  # of the base's own, kept where the context says
-        reference = self._checked_reference(record)
-        name = _copy_name(self._format, record.conversation_id, record.digest)
-        async with opened_in_thread(self._leased, name) as copy:
-            if copy is not None:
-                there = _working_context(context, copy.home)
-                try:
-                    return await action(replace(record, path=copy.path), there)
-                except (SessionError, WorkspaceError):
-                    if await self._is_sound(record, there):
-                        raise
-        await in_thread(self._cache.drop, name)
-        reader, stored = await self._reader(), await self._index(reference.archive_id)
-        manifest = await reader.manifest(stored.index, _chosen(stored.index, reference.snapshot_id))
-        if (manifest.conversation_id, manifest.digest) != (record.conversation_id, record.digest):
-            raise ConfigurationError(
-                "invalid_argument", "the record is not of the snapshot that it names", hint="locate it again"
-            )
-        async with self._fetched(reader, manifest, context) as private:
-            found = await self._verified(private.home, manifest, replace(context, allow_empty=True))
-            result = await action(replace(record, path=found.path), _working_context(context, private.home))
-            await in_thread(_keep, private, found)
-            return result
+        reference, reader = self._checked_reference(record), await self._reader()
+
+        async def find() -> Manifest:
+            stored = await self._index(reference.archive_id)
+            return await reader.manifest(stored.index, choose_snapshot(stored.index, reference.snapshot_id))
+
+        return await self._copies.use(reader, record, find, context, action)
 
     async def _compared(self, record: ConversationRecord, context: ConversationContext) -> Comparison:
         if is_native(self.base) or hasattr(self.base, "compare"):
             return await self._native("compare").compare(record, context)
-        async with opened_in_thread(self._cache.begin) as private:
+        async with opened_in_thread(self._copies.cache.begin) as private:
             scratch = kept_context(context, private.home)
             return await archive_lineage.compare_files(self.base, record, context, scratch)
-
-    async def _is_sound(self, record: ConversationRecord, context: ConversationContext) -> bool:
-        try:
-            found = await self.base.locate(record.conversation_id, replace(context, allow_empty=True))
-        except (SessionError, WorkspaceError):
-            return False
-        return found.digest == record.digest
-
-    def _leased(self, name: str) -> AbstractContextManager[Copy | None]:
-        return self._cache.lease(name) or nullcontext()
 
     def _checked_reference(self, record: ConversationRecord) -> ArchiveReference:
         reference = record.reference
@@ -461,42 +384,7 @@ class TransportConversations(NativeMethods):
         )
 
 
-def _chosen(index: Index, wanted: str) -> Snapshot:
-    """Return the snapshot whose id begins so; the newest when nothing is wanted."""
-    found = [entry for entry in index.entries if entry.snapshot_id.startswith(wanted)] if wanted else [index.head]
-    if len(found) == 1:
-        return found[0]
-    told = printable(wanted[:_MAX_TOLD_CHARACTERS_COUNT])
-    if not found:
-        raise SessionError(
-            "not_found",
-            f"the archive of {index.id} has no snapshot '{told}'",
-            hint="see which ones it has with `outpost archive log`; prune may have removed it",
-        )
-    raise SessionError(
-        "ambiguous",
-        f"{len(found)} snapshots of {index.id} begin with '{told}'",
-        hint="give more of the id",
-        offenders=(Offender(entry.snapshot_id, f"of {entry.created_at:%Y-%m-%d %H:%M:%S} UTC") for entry in found),
-    )
-
-
 def _exists(archive_id: str) -> ConflictError:
     return ConflictError(
         "exists", f"the archive has a conversation {archive_id} already", hint="choose another id for the fork"
     )
-
-
-def _keep(private: PrivateHome, record: ConversationRecord) -> ConversationRecord:
-    """Make a private folder the copy of a record; blocks."""
-    name = _copy_name(record.format, record.conversation_id, record.digest)
-    return replace(record, path=private.keep(name, record.path))
-
-
-def _copy_name(format_name: str, native_id: str, digest: str) -> str:
-    return hashlib.sha256(json.dumps([format_name, native_id, digest]).encode()).hexdigest()
-
-
-def _working_context(context: ConversationContext, home: Path) -> ConversationContext:
-    """Return the context for what a sandbox is given of a copy: there it is as durable as the caller says."""
-    return replace(kept_context(context, home), durability=context.durability)

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from host_client.errors import SessionError
+from host_client.errors import Offender, SessionError, printable
 from host_client.sandbox.task import in_thread, task_group
 from host_client.stores.archive_codec import MAX_OVERHEAD_BYTES
 from host_client.stores.archive_index import MAX_INDEX_BYTES, decode_index, read_manifest
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MAX_AHEAD_COUNT = 16
 MAX_AHEAD_BYTES = 24 << 20
 """Most that is read ahead of what was taken, in objects and in bytes."""
+
+_MAX_TOLD_CHARACTERS_COUNT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,4 +167,28 @@ def missing(key: str) -> SessionError:
         f"the archive names the object '{key}', which its store has not got",
         hint="see what else is hurt with `outpost archive verify`; older snapshots may be whole",
         facts={"key": key},
+    )
+
+
+def choose_snapshot(index: Index, wanted: str) -> Snapshot:
+    """Return the snapshot whose id begins so; the newest when nothing is wanted.
+
+    Raises:
+        SessionError: `not_found`, `ambiguous`.
+    """
+    found = [entry for entry in index.entries if entry.snapshot_id.startswith(wanted)] if wanted else [index.head]
+    if len(found) == 1:
+        return found[0]
+    told = printable(wanted[:_MAX_TOLD_CHARACTERS_COUNT])
+    if not found:
+        raise SessionError(
+            "not_found",
+            f"the archive of {index.id} has no snapshot '{told}'",
+            hint="see which ones it has with `outpost archive log`; prune may have removed it",
+        )
+    raise SessionError(
+        "ambiguous",
+        f"{len(found)} snapshots of {index.id} begin with '{told}'",
+        hint="give more of the id",
+        offenders=(Offender(entry.snapshot_id, f"of {entry.created_at:%Y-%m-%d %H:%M:%S} UTC") for entry in found),
     )

@@ -21,6 +21,8 @@ from support.transcript_format import ID, WITH_SIDECARS, lines, write_transcript
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from host_client.sandbox.progress import Progress
+
 pytestmark = pytest.mark.anyio
 
 NOWHERE = ConversationContext()
@@ -67,7 +69,7 @@ async def test_a_copy_that_is_read_is_left_alone(scene: Scene) -> None:
     async with scene.sandbox() as context:
         first = await archive.capture(ID, context)
         (copy,) = copies(scene)
-        async with opened_in_thread(archive._cache.lease, copy.name):
+        async with opened_in_thread(archive._copies.cache.lease, copy.name):
             write_transcript(sessions(scene), lines(count=203))
             second = await archive.capture(ID, context)
             assert first.path.read_bytes() == lines("/outpost-archive", 200)
@@ -175,3 +177,15 @@ async def test_secrets_are_taken_out_before_anything_is_archived(scene: Scene) -
     assert not any(secret in data for data in files_below(scene.directory / "store").values())
     assert not any(secret in data for data in files_below(scene.directory / "a/cache").values())
     assert [entry.diverged for entry in await archive.history(ID)] == [False, False]
+
+
+async def test_progress_tells_what_is_fetched(scene: Scene) -> None:
+    """Whoever locates is told how far it is; where the copy is there already nothing is fetched."""
+    async with scene.sandbox() as context:
+        record = await scene.archive().capture(ID, context)
+    told: list[Progress] = []
+    for _ in range(2):
+        await scene.archive("b").locate(ID, replace(NOWHERE, progress=told.append))
+    (first,) = told
+    assert 0 < first.bytes_count <= first.bytes_total == record.bytes_count
+    assert first.files_total == record.files_count == 2

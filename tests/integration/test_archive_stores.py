@@ -80,6 +80,30 @@ async def test_a_store_of_ones_own_is_archived(tmp_path: Path) -> None:
         assert caught.value.reason == "not_supported"
 
 
+async def test_a_changed_copy_of_a_store_of_ones_own_is_not_restored(tmp_path: Path) -> None:
+    """Whether a store verifies what it restores is not known: the archive has it verified before."""
+
+    class Trusting(OwnStore):
+        async def restore(self, record: ConversationRecord, context: ConversationContext) -> RestoreOutcome:
+            located = await self.locate(record.conversation_id, context)  # whatever is there
+            return await super().restore(located, context)
+
+    scene = Scene(tmp_path, Trusting())
+    make_session(scene.home() / ".mycli")
+    async with scene.sandbox() as context:
+        archive = scene.archive()
+        record = await archive.capture(ID, context)
+        good = record.path.read_bytes()
+        make_session(scene.home() / ".mycli", {"files/a.bin": b"evil"})
+        await scene.base.capture(ID, replace(context, conversation_home=tmp_path))
+        evil = (tmp_path / f".outpost/conversations/own/{ID}.json").read_bytes()
+        record.path.write_bytes(evil)
+        await archive.restore(record, context)
+    assert evil != good
+    assert record.path.read_bytes() == good
+    assert (scene.home() / f".mycli/sessions/{ID}/files/a.bin").read_bytes() == bytes(range(256))
+
+
 async def test_a_store_that_keeps_elsewhere_is_refused(tmp_path: Path) -> None:
     """What is not in the folder that the store was given cannot be archived."""
 
