@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -11,10 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from host_client.errors import ConfigurationError
-from host_client.fleet import worker
+from host_client.fleet import worker as workers_module
 from host_client.fleet.executor import restore_through
 from host_client.fleet.job import ArchiveSource, RestoreJob
 from host_client.fleet.retry import Retry
+from host_client.fleet.worker import Run, perform
 from host_client.sandbox.sandbox import connect
 from host_client.stores.archive_key import ArchiveKey
 from host_client.stores.context import ConversationContext
@@ -26,6 +29,8 @@ from support.faulty_transport import FaultyTransport
 from support.fleet_scene import Fleet, restored, store
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from support.object_store import S3Server
 
 pytestmark = pytest.mark.anyio
@@ -66,8 +71,8 @@ async def test_a_snapshot_is_fetched_once_for_all_targets(fleet: Fleet, monkeypa
         opened.append(FaultyTransport(LocalTransport(fleet.directory / "store")))
         return opened[-1]
 
-    monkeypatch.setattr(worker, "open_transport", counted)
-    monkeypatch.setattr(worker, "_process", worker._Process())
+    monkeypatch.setattr(workers_module, "open_transport", counted)
+    monkeypatch.setattr(workers_module, "_process", workers_module._Process())
     fetched = ArchiveSource(url=source.url, namespace=NAMESPACE, cache=fleet.directory / "another cache")
     targets = fleet.targets(4)
     with ThreadPoolExecutor(2) as threads:
@@ -117,6 +122,30 @@ def test_a_key_is_in_one_place() -> None:
     """Two are refused: nobody would know which one it was."""
     with pytest.raises(ConfigurationError, match="in two places"):
         ArchiveSource(url="memory://a", namespace="a", key_path=Path("/k"), key_variable="K")
+
+
+def _perform_and_tell(job: RestoreJob, told: Connection) -> None:
+    told.send(perform(job, Run("run", Retry(), None)))
+
+
+async def test_a_forked_worker_of_a_process_with_object_stores_is_refused(fleet: Fleet) -> None:
+    """Their library would wait for ever there: the worker says what to do instead, before it asks for anything."""
+    open_transport("memory://parent")
+    forking = multiprocessing.get_context("fork")
+    hear, tell = forking.Pipe(duplex=False)
+    source = ArchiveSource(url="memory://child", namespace=NAMESPACE, cache=fleet.directory / "cache")
+    worker = forking.Process(target=_perform_and_tell, args=(fleet.job("nowhere", archive=source), tell))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads, which is what is tested
+        worker.start()
+    ended = await asyncio.to_thread(hear.recv)
+    await asyncio.to_thread(worker.join)
+    for one in (worker, hear, tell):
+        one.close()
+    assert ended.error
+    assert (ended.error.code, ended.error.reason) == ("configuration", "invalid_argument")
+    assert "object stores" in ended.error.message
+    assert "spawn" in ended.error.hint
 
 
 async def test_workers_of_dask_restore_from_a_real_object_store(
