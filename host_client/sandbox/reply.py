@@ -62,14 +62,18 @@ def printable_path(data: bytes) -> str:
     return printable(data[:MAX_PATH_BYTES])
 
 
-async def listed(stream: Stream[R]) -> AsyncIterator[R]:
+async def listed(stream: Stream[R], *, more_seconds: float = 0.0) -> AsyncIterator[R]:
     """Yield the items of a streamed list.
+
+    Args:
+        stream: The call.
+        more_seconds: As for `Stream.read`.
 
     Raises:
         LimitError: `max_files`: the list does not end.
     """
     count = 0
-    while (item := await stream.read()) is not None:
+    while (item := await stream.read(more_seconds=more_seconds)) is not None:
         count += 1
         if count > MAX_LISTED_COUNT:
             raise LimitError("max_files", f"the daemon lists more than {MAX_LISTED_COUNT} items")

@@ -69,7 +69,7 @@ class Sandbox:
         self.is_local = is_local
         self.bundles = Bundles(connection, limits, info.limits, info.capabilities)
         self.files = Files(connection)
-        self.transcripts = Transcripts(connection)
+        self.transcripts = Transcripts(connection, info.capabilities)
         self.variables = variables
         self.processes = Processes(connection, variables, info.instance_id)
 

@@ -14,21 +14,35 @@ from host_client.errors import SessionError, printable
 from host_client.sandbox import reply
 from host_client.sandbox.follow import follow_request
 from host_client.sandbox.request import expressible
+from host_client.sandbox.restore import MIN_COMMIT_BYTES_PER_SECOND
 from host_client.sandbox.task import in_thread
 from host_client.sandbox.transcript_restore import OutgoingFiles
-from sandbox_api.names import check_conversation_id
+from sandbox_api.manifest import Entry
+from sandbox_api.names import check_conversation_id, check_restore_id
 from sandbox_api.v1 import payload_pb2, transcript_pb2
 from sandbox_api.wire import pack_locks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Collection,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
     from datetime import datetime
     from pathlib import PurePosixPath
 
     from host_client.sandbox.connection import Connection
     from host_client.sandbox.follow import FollowHeld, FollowPart, FollowPattern
     from sandbox_api.lock import LockSign
-    from sandbox_api.manifest import Entry
+
+RESUMES = "transcript.restore.id"
+"""Capability of a daemon whose restores go on where a broken one was."""
 
 BEAT_SECONDS = 10.0
 """How often a daemon that has nothing to tell of followed files says so."""
@@ -40,8 +54,9 @@ class TranscriptSource:
 
     Attributes:
         path: Where it goes, below the home.
-        pieces: Gives its content, once; blocks, and so does what it returns: both run in threads. An empty piece says
-            that there is nothing yet.
+        pieces: Gives its content; blocks, and so does what it returns: both run in threads. An empty piece says that
+            there is nothing yet. With a restore id it is asked for a second time where the content does not begin with
+            what an earlier attempt has left.
         mode: Permission bits.
         append_lines: The content is lines to add to a file that other conversations share, where it lacks them.
     """
@@ -64,6 +79,7 @@ class RestoredTranscript:
         files_count: Files that were sent.
         bytes_count: Their content.
         sent_bytes: What that took on the wire.
+        resumed_bytes: Content that an earlier attempt had left and was not sent.
         entries: Path, size and SHA-256 of each file as it was sent.
     """
 
@@ -74,6 +90,7 @@ class RestoredTranscript:
     files_count: int
     bytes_count: int
     sent_bytes: int
+    resumed_bytes: int
     entries: Sequence[Entry]
 
 
@@ -128,8 +145,9 @@ class Transcripts:
     (`unsupported`: it is too old). Each says below what else.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, capabilities: Collection[str]) -> None:
         self._connection = connection
+        self._capabilities = capabilities
 
     async def restore(
         self,
@@ -146,12 +164,15 @@ class Transcripts:
         locks: Sequence[LockSign] = (),
         expected_bytes: int = 0,
         after_chunk: Callable[[int], None] | None = None,
+        restore_id: str = "",
     ) -> RestoredTranscript:
         """Put the files of one conversation in place as one step.
 
         When this returns the daemon has committed. On failure or cancel the old files are in place, except that a
         failure of the connection after the commit was sent leaves open whether it was done. What a source or
-        `before_commit` raises comes out unchanged.
+        `before_commit` raises comes out unchanged. With a restore id, a connection that breaks leaves what has arrived
+        with the daemon, for some minutes; the next attempt of that id at the same place sends the rest of each file
+        that begins with what is there. Daemons that cannot do that begin anew.
 
         Args:
             home: Created when missing.
@@ -167,16 +188,19 @@ class Transcripts:
             force: Replace files even when a running process has the conversation open.
             locks: Signs of such a process.
             expected_bytes: About how much will be sent, to find early that the disk is too small; 0: not known.
-            after_chunk: Told how much content was sent, in the event loop's thread.
+            after_chunk: Told how much content was sent, or was there already, in the event loop's thread.
+            restore_id: Names all attempts at this restore; empty: it is the only one.
 
         Raises:
             SessionError: `empty`, `unsafe_name`, `digest_mismatch`, `incomplete`.
             ConflictError: `in_use`, `target_changed`, `busy`.
             WorkspaceError: `not_a_file`, `mounted`.
-            ConfigurationError: `owner`.
+            ConfigurationError: `owner`, `invalid_id`.
             LimitError: `max_files`, `max_bytes`, `disk_full`, `read_only`.
         """
-        outgoing = OutgoingFiles(sources, wait)
+        known_id = check_restore_id(restore_id) if RESUMES in self._capabilities else ""
+        staged = await self._staged(home, format_name, conversation_id, known_id, expected_bytes) if known_id else {}
+        outgoing = OutgoingFiles(sources, wait, staged)
         with expressible():
             header = transcript_pb2.TranscriptRestoreHeader(
                 home=os.fsencode(home),
@@ -187,6 +211,7 @@ class Transcripts:
                 force=force,
                 locks=pack_locks(locks),
                 expected_bytes=expected_bytes,
+                restore_id=known_id,
             )
         async with self._connection.open(
             "TranscriptService/Restore", transcript_pb2.TranscriptRestoreResponse
@@ -199,6 +224,24 @@ class Transcripts:
             await stream.finish_writing()
             answer = await stream.only(more_seconds=outgoing.commit_seconds)
         return _restored(answer, conversation_id, outgoing)
+
+    async def _staged(
+        self, home: PurePosixPath, format_name: str, conversation_id: str, restore_id: str, expected_bytes: int
+    ) -> Mapping[bytes, Entry]:
+        """Ask what earlier attempts have left of files, or of their beginnings, by path."""
+        with expressible():
+            request = transcript_pb2.TranscriptStagedRequest(
+                home=os.fsencode(home),
+                format=format_name,
+                id=check_conversation_id(conversation_id),
+                restore_id=restore_id,
+            )
+        seconds = expected_bytes / MIN_COMMIT_BYTES_PER_SECOND  # it hashes all of it
+        async with self._connection.begin(
+            "TranscriptService/ListStaged", request, transcript_pb2.TranscriptStagedFile
+        ) as stream:
+            listed = reply.listed(stream, more_seconds=seconds)
+            return {item.path: Entry(item.path, item.size, reply.digest(item.sha256)) async for item in listed}
 
     async def follow(
         self,
@@ -353,6 +396,7 @@ def _restored(
         files_count=len(outgoing.entries),
         bytes_count=outgoing.bytes_count,
         sent_bytes=outgoing.sent_bytes,
+        resumed_bytes=outgoing.resumed_bytes,
         entries=outgoing.entries,
     )
 

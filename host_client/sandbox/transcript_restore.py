@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from host_client.errors import SessionError, printable
@@ -24,13 +26,15 @@ from sandbox_api.v1 import payload_pb2, transcript_pb2
 from sandbox_api.wire import chunk_message
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
     from host_client.sandbox.transcript import TranscriptSource
 
     Send = Callable[[bytes], Awaitable[None]]
 
 T = TypeVar("T")
+
+_NOTHING_STAGED: Mapping[bytes, Entry] = MappingProxyType({})
 
 _MIN_COMMIT_FILES_PER_SECOND = 200
 """Slowest pace at which a daemon is expected to move files: each is looked at, exchanged and noted on its own."""
@@ -57,18 +61,25 @@ class OutgoingFiles:
     Args:
         sources: What to send, in this order; advanced and read in threads, one step at a time.
         wait: Waited for where a source, or a piece of one, is not there yet.
+        staged: What earlier attempts have left of files, by path.
 
     Attributes:
         entries: Path, size and SHA-256 of each file that was handed on whole.
         bytes_count: Sum of their sizes.
         sent_bytes: Size of the messages.
+        resumed_bytes: Content that was there already.
     """
 
     def __init__(
-        self, sources: Iterable[TranscriptSource | None], wait: Callable[[], Awaitable[None]] | None = None
+        self,
+        sources: Iterable[TranscriptSource | None],
+        wait: Callable[[], Awaitable[None]] | None = None,
+        staged: Mapping[bytes, Entry] = _NOTHING_STAGED,
     ) -> None:
         self._sources = sources
         self._wait = wait
+        self._staged = staged
+        self.resumed_bytes = 0
         self.entries: list[Entry] = []
         self.bytes_count = 0
         self.sent_bytes = 0
@@ -130,9 +141,21 @@ class OutgoingFiles:
         if problem := path_problem(path):
             raise SessionError("unsafe_name", f"the path '{printable(path)}' of a transcript {problem}")
         begin = transcript_pb2.TranscriptFile(path=path, mode=source.mode, append_lines=source.append_lines)
-        yield transcript_pb2.TranscriptRestoreRequest(file=begin).SerializeToString(), 0
-        batcher, sha256 = Batcher(), hashlib.sha256()
-        with _closing(source.pieces()) as pieces:
+        with ExitStack() as stack:
+            pieces, sha256 = stack.enter_context(_closing(source.pieces())), hashlib.sha256()
+            if (staged := self._staged.get(path)) and staged.size and not source.append_lines:
+                beginning = _Beginning(pieces, staged)
+                for _ in beginning.pass_over():
+                    yield b"", 0
+                if beginning.is_it:
+                    begin.from_offset, begin.prefix_sha256 = staged.size, staged.sha256
+                    pieces, sha256 = chain((beginning.rest,), pieces), beginning.content
+                    self.resumed_bytes += staged.size
+                else:  # never a splice: from its start
+                    stack.close()
+                    pieces = stack.enter_context(_closing(source.pieces()))
+            yield transcript_pb2.TranscriptRestoreRequest(file=begin).SerializeToString(), begin.from_offset
+            batcher = Batcher(begin.from_offset)
             for piece in pieces:
                 if not piece:
                     yield b"", 0
@@ -147,6 +170,42 @@ class OutgoingFiles:
         yield transcript_pb2.TranscriptRestoreRequest(trailer=trailer).SerializeToString(), 0
         self.bytes_count += batcher.size
         self.entries.append(Entry(path, batcher.size, sha256.digest()))
+
+
+class _Beginning:
+    """The beginning of a file that may be what the daemon has of it.
+
+    Args:
+        pieces: The file.
+        staged: What the daemon has.
+
+    Attributes:
+        content: SHA-256 of the beginning.
+        rest: What came with its last piece, and is behind it.
+        is_it: Whether it is the same.
+    """
+
+    def __init__(self, pieces: Iterator[bytes], staged: Entry) -> None:
+        self._pieces = pieces
+        self._staged = staged
+        self.content = hashlib.sha256()
+        self.rest = b""
+        self.is_it = False
+
+    def pass_over(self) -> Iterator[None]:
+        """Take as much as the daemon has, about a chunk at a time."""
+        left_bytes, stop_bytes = self._staged.size, self._staged.size - CHUNK_BYTES
+        while left_bytes:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return
+            self.content.update(piece[:left_bytes])
+            self.rest = piece[left_bytes:]
+            left_bytes -= len(piece) - len(self.rest)
+            if left_bytes <= stop_bytes:
+                stop_bytes -= CHUNK_BYTES
+                yield
+        self.is_it = self.content.digest() == self._staged.sha256
 
 
 @contextmanager

@@ -125,6 +125,7 @@ class _Restore:
             locks=locks_of(layout, (record.conversation_id, *relatives.different)),
             expected_bytes=sending.expected_bytes,
             after_chunk=after_chunk,
+            restore_id=context.restore_id,
         )
         reporter.finish(sending.finished)
         notices += relatives.notices
@@ -221,6 +222,7 @@ def outcome_of(
         files_count=restored.files_count,
         bytes_count=restored.bytes_count,
         sent_bytes=restored.sent_bytes,
+        resumed_bytes=restored.resumed_bytes,
         relocated=(),
         not_atomic=False,
         duration_seconds=time.perf_counter() - started_seconds,

@@ -20,16 +20,19 @@ class Batcher:
     Many small files share one chunk. A chunk is given as its offset and its parts, which are joined once, by
     `wire.chunk_message`. A reader that asks for at most `room_bytes` at a time costs no copy before that.
 
+    Args:
+        from_offset: Offset of the first chunk.
+
     Attributes:
         room_bytes: Bytes that still fit into the chunk being filled; at least 1.
-        size: Bytes in the chunks completed so far.
+        size: Where the next chunk begins.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, from_offset: int = 0) -> None:
         self._chunks: list[tuple[int, list[bytes]]] = []
         self._parts: list[bytes] = []
         self.room_bytes = CHUNK_BYTES
-        self.size = 0
+        self.size = from_offset
 
     def add(self, piece: bytes) -> None:
         """Append a piece."""
@@ -68,11 +71,12 @@ class PayloadCheck:
 
     Args:
         max_bytes: Most bytes the payload may have; None while that is not known yet.
+        from_offset: Offset of the first chunk: so much is there already.
     """
 
-    def __init__(self, max_bytes: int | None = None) -> None:
+    def __init__(self, max_bytes: int | None = None, from_offset: int = 0) -> None:
         self.max_bytes = max_bytes
-        self.size = 0
+        self.size = from_offset
 
     def accept(self, offset: int, data: bytes) -> bytes:
         """Return the chunk's data.

@@ -9,6 +9,7 @@ import logging
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sandbox_agent.core import syscall
@@ -16,6 +17,7 @@ from sandbox_agent.core.disk import check_room
 from sandbox_agent.core.file_set_append import append_lines, check_plain, missing_lines
 from sandbox_agent.core.file_set_commit import Commit, Planned
 from sandbox_agent.core.file_set_record import FileSetRecord
+from sandbox_agent.core.file_set_resume import KeptFiles
 from sandbox_agent.core.file_set_staging import FileSetStaging
 from sandbox_agent.core.file_set_target import changed, check_idle, check_unchanged, reading, touch
 from sandbox_agent.core.lock import folder_lock
@@ -83,7 +85,8 @@ class FileSetResult:
 class FileSet:
     """One restore of files; a context manager. Blocking.
 
-    Leaving it without a commit removes what is staged, and the home when it was made for this.
+    Leaving it without a commit removes what is staged, and the home when it was made for this; or with `keep` leaves
+    both to the next attempt.
 
     Args:
         sandbox: Where.
@@ -91,23 +94,34 @@ class FileSet:
         full_durability: Whether the result must survive a power loss.
         owner: User and group id of all that is made; None: the daemon's own.
         expected_bytes: About how much will come; 0: not known.
+        restore_id: Names all attempts at this restore; empty: it is the only one.
 
     Raises:
         ConfigurationError: on entering: `owner`.
         WorkspaceError: on entering: `outside_roots`, `unsafe_path`.
-        ConflictError: on entering: `in_use`.
+        ConflictError: on entering: `in_use`; `busy`: another attempt is at work.
         LimitError: on entering: `disk_full`.
         OSError: on entering: the home cannot be made or written.
     """
 
     def __init__(
-        self, sandbox: Sandbox, place: FileSetPlace, *, full_durability: bool, owner: Owner | None, expected_bytes: int
+        self,
+        sandbox: Sandbox,
+        place: FileSetPlace,
+        *,
+        full_durability: bool,
+        owner: Owner | None,
+        expected_bytes: int,
+        restore_id: str = "",
     ) -> None:
         self._sandbox = sandbox
         self._place = place
         self._durable = full_durability
         self._owner = owner
         self._expected_bytes = expected_bytes
+        self._restore_id = restore_id
+        self._kept: KeptFiles | None = None
+        self._is_kept = False
         self._recovery = new_entry_name(place.conversation_id)
         self._held = ExitStack()
         self._back = Rollback()
@@ -132,15 +146,43 @@ class FileSet:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._is_kept and self._kept is not None:
+            self._sandbox.journal.keep(self._intent)
+            self._kept.keep()
+            self._back = Rollback()
         failed = error or UnavailableError("io", "what the restore had staged could not be removed")
         self._back.run(failed)
         self._held.close()
         if error is None and getattr(failed, "__notes__", None):
             raise failed
 
-    def begin_file(self, path: bytes, mode: int, *, append_lines: bool) -> None:
-        """Begin a file; see `FileSetStaging.begin`."""
-        self._staging.begin(path, mode, is_lines=append_lines)
+    def keep(self) -> None:
+        """From now on a failure leaves what is staged to the next attempt; not to be told once a commit has begun."""
+        self._is_kept = True
+
+    def begin_file(
+        self, path: bytes, mode: int, *, append_lines: bool, from_offset: int = 0, prefix_sha256: bytes = b""
+    ) -> None:
+        """Begin a file; see `FileSetStaging.begin`.
+
+        Args:
+            path: Its path.
+            mode: Its permission bits.
+            append_lines: Whether its content is lines to append.
+            from_offset: Behind how much of what an earlier attempt has staged it goes on.
+            prefix_sha256: SHA-256 of that; empty: it does not go on.
+
+        Raises:
+            ConflictError: `target_changed`: that is not staged any more.
+            SessionError: `protocol`: it cannot go on; those of `FileSetStaging.begin`.
+            OutpostError: others of `FileSetStaging.begin`.
+        """
+        kept, go_on = self._kept, None
+        if from_offset or prefix_sha256:
+            if kept is None or append_lines:
+                raise SessionError("protocol", f"'{printable(path)}' cannot go on: nothing of it may wait")
+            go_on = partial(kept.take, path, from_offset, prefix_sha256)
+        self._staging.begin(path, mode, is_lines=append_lines, from_offset=from_offset, go_on=go_on)
 
     def feed(self, data: bytes) -> None:
         """Add to the content of the file that was begun last."""
@@ -190,12 +232,23 @@ class FileSet:
         self._back.add(missing.remove)
         self._home = self._held.enter_context(root.make_directories(relative, owner=self._owner))
         check_idle(self._home, self._place.signs, force=self._place.force)
-        if self._expected_bytes:
-            check_room(self._home, [self._expected_bytes])
+        record = FileSetRecord(
+            self._home.path,
+            self._place.format,
+            self._place.conversation_id,
+            self._recovery,
+            restore_id=self._restore_id,
+        )
+        lacking_bytes = self._expected_bytes
+        if self._restore_id:
+            self._kept = self._held.enter_context(KeptFiles(self._sandbox.journal, self._home, record))
+            self._back.add(self._kept.discard)
+            lacking_bytes -= self._kept.size_bytes
+        if lacking_bytes > 0:
+            check_room(self._home, [lacking_bytes])
         # Else a later sweep would place what an earlier restore has decided among the files of this one.
         for told in self._sandbox.journal.sweep(self._sandbox.roots, self._home.path):
             _log.warning("an earlier restore: %s", told)
-        record = FileSetRecord(self._home.path, self._place.format, self._place.conversation_id, self._recovery)
         self._intent: Intent = self._sandbox.journal.begin(record, durable=self._durable)
         self._held.callback(self._intent.close)
         self._back.add(self._intent.end)
@@ -286,5 +339,7 @@ class FileSet:
             if slot is None or identity_at(self._home, staging.name) == staging.identity:
                 staging.remove()
             self._intent.end()
+            if self._kept is not None:
+                self._kept.discard()
         except OSError:
             _log.warning("the next start removes %s", printable(self._home.join(staging.name)))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sandbox_agent.core.recovery_entry import is_entry_name
 from sandbox_api.limits import MAX_FILES_COUNT
-from sandbox_api.names import CONVERSATION_ID, KEY_SEGMENT, path_problem
+from sandbox_api.names import CONVERSATION_ID, KEY_SEGMENT, RESTORE_ID, path_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -66,7 +66,7 @@ class FileSetRecord:
     @property
     def may_go_on(self) -> bool:
         """Whether another attempt may use what is staged: nothing had been decided."""
-        return bool(self.restore_id) and not self.is_decided
+        return bool(self.restore_id) and not self.is_decided and not self.is_undo
 
     def opening(self) -> dict[str, object]:
         """Return the first line of the journal file."""
@@ -77,6 +77,7 @@ class FileSetRecord:
             "conversation_id": self.conversation_id,
             "recovery": self.recovery,
             "undo": self.is_undo,
+            **({"restore_id": self.restore_id} if self.restore_id else {}),
         }
 
 
@@ -134,6 +135,9 @@ class FileSetReader:
         home, format_name, conversation_id, recovery = map(str, texts)
         if not KEY_SEGMENT.fullmatch(format_name) or not CONVERSATION_ID.fullmatch(conversation_id):
             return None
+        restore_id = fields.get("restore_id", "")
+        if not isinstance(restore_id, str) or (restore_id and not RESTORE_ID.fullmatch(restore_id)):
+            return None
         if not is_entry_name(recovery, conversation_id):
             return None
         try:
@@ -149,6 +153,7 @@ class FileSetReader:
             is_decided=self._decided > 0,
             moves=self._moves,
             appends=self._appends,
+            restore_id=restore_id,
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sandbox_agent.core.copy import write_all
 from sandbox_agent.core.file_set_append import MAX_APPEND_BYTES, check_lines, check_plain
@@ -20,6 +20,8 @@ from sandbox_api.limits import MAX_FILES_COUNT
 from sandbox_api.names import path_problem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sandbox_agent.core.owner import Owner
     from sandbox_agent.core.paths import Directory
     from sandbox_agent.core.rename import Identity
@@ -69,8 +71,23 @@ class FileSetStaging:
         self.members: list[Member] = []
         self.directory = Staging(home, name, owner)
 
-    def begin(self, path: bytes, mode: int, *, is_lines: bool) -> None:
+    def begin(
+        self,
+        path: bytes,
+        mode: int,
+        *,
+        is_lines: bool,
+        from_offset: int = 0,
+        go_on: Callable[[Staging], Any] | None = None,
+    ) -> None:
         """Begin a file.
+
+        Args:
+            path: Its path.
+            mode: Its permission bits; 0: 0600.
+            is_lines: Whether its content is lines to append.
+            from_offset: How much of it is staged already; the rest of it is fed.
+            go_on: Puts that into the directory, and returns the SHA-256 object of it; None: nothing is staged.
 
         Raises:
             SessionError: `unsafe_name`; `protocol`: the path was there already, or is one of a directory.
@@ -81,9 +98,13 @@ class FileSetStaging:
         """
         self._check(path, mode)
         before = look(self._home, path)
-        self._fd = self.directory.create(path)
-        self._digest = hashlib.sha256()
-        self.members.append(Member(path, mode or _DEFAULT_MODE, is_lines, before))
+        if go_on is None:
+            self._fd = self.directory.create(path)
+            self._digest = hashlib.sha256()
+        else:
+            self._digest = go_on(self.directory)
+            self._fd = self.directory.append(path, from_offset)
+        self.members.append(Member(path, mode or _DEFAULT_MODE, is_lines, before, from_offset))
 
     def feed(self, data: bytes) -> None:
         """Add to the content of the file that was begun last.

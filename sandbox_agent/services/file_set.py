@@ -6,10 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sandbox_agent.core.file_set import FileSetPlace
+from sandbox_agent.core.file_set_record import FileSetRecord
 from sandbox_agent.services.backlog import Backlog
 from sandbox_api.errors import ConfigurationError, printable
 from sandbox_api.framing import PayloadCheck
-from sandbox_api.names import KEY_SEGMENT, check_conversation_id
+from sandbox_api.names import KEY_SEGMENT, check_conversation_id, check_restore_id
 from sandbox_api.wire import unpack_locks
 
 if TYPE_CHECKING:
@@ -37,6 +38,19 @@ def place_of_one(message: One) -> FileSetPlace:
     )
 
 
+def record_of_staged(message: transcript_pb2.TranscriptStagedRequest) -> FileSetRecord:
+    """Return the checked record of a restore whose staged files are asked for.
+
+    Raises:
+        ConfigurationError: `invalid_id`, `invalid_argument`.
+    """
+    conversation_id = check_conversation_id(message.id)
+    if not message.restore_id:
+        raise ConfigurationError("invalid_argument", "nothing waits of a restore without an id")
+    restore_id = check_restore_id(message.restore_id)
+    return FileSetRecord(message.home, _check_format(message.format), conversation_id, "", restore_id=restore_id)
+
+
 def place_of_any(message: All) -> FileSetPlace:
     """Return the checked place of one conversation, or of all of a format.
 
@@ -56,9 +70,16 @@ async def receive_files(incoming: Incoming, worker: Worker, files: FileSet) -> A
     with Backlog(worker) as backlog:
         part, message = await incoming.part("file", "commit")
         while part == "file":
-            begin = partial(files.begin_file, message.path, message.mode, append_lines=message.append_lines)
+            begin = partial(
+                files.begin_file,
+                message.path,
+                message.mode,
+                append_lines=message.append_lines,
+                from_offset=message.from_offset,
+                prefix_sha256=message.prefix_sha256,
+            )
             await backlog.add(begin, len(message.path))
-            check = PayloadCheck()
+            check = PayloadCheck(from_offset=message.from_offset)
             part, message = await incoming.part("chunk", "trailer")
             while part == "chunk":
                 data = check.accept(message.offset, message.data)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from sandbox_agent.core.file_set import FileSet
 from sandbox_agent.core.file_set_recovery import MAX_TOLD_COUNT, list_files, prune_files, undo_files
+from sandbox_agent.core.file_set_resume import list_staged
 from sandbox_agent.core.follow import Follow
 from sandbox_agent.core.holder import find_holders_in
-from sandbox_agent.services.file_set import place_of_any, place_of_one, receive_files
+from sandbox_agent.services.broken import kept_when_broken
+from sandbox_agent.services.file_set import place_of_any, place_of_one, receive_files, record_of_staged
 from sandbox_agent.services.follow import FollowStream, unpack_follow
 from sandbox_agent.services.incoming import Incoming
 from sandbox_agent.services.message import is_full, owner_of, timestamp
 from sandbox_agent.services.worker import Worker
+from sandbox_api.names import check_restore_id
 from sandbox_api.v1 import transcript_pb2, transcript_pb2_grpc
 from sandbox_api.wire import unpack_locks
 
@@ -51,9 +55,11 @@ class TranscriptService(transcript_pb2_grpc.TranscriptServiceServicer):
                     full_durability=is_full(header.durability),
                     owner=owner_of(header),
                     expected_bytes=header.expected_bytes,
+                    restore_id=check_restore_id(header.restore_id),
                 )
             )
-            commit = await receive_files(incoming, worker, files)
+            with kept_when_broken(files, incoming):
+                commit = await receive_files(incoming, worker, files)
             result = await worker.run(files.commit, commit.files_count, commit.bytes_count)
         return transcript_pb2.TranscriptRestoreResponse(
             unchanged=result.is_unchanged,
@@ -61,6 +67,14 @@ class TranscriptService(transcript_pb2_grpc.TranscriptServiceServicer):
             replaced=result.replaced[:MAX_TOLD_COUNT],
             added=result.added[:MAX_TOLD_COUNT],
         )
+
+    async def ListStaged(self, request: transcript_pb2.TranscriptStagedRequest, context: Context) -> None:  # noqa: N802, D102
+        record = record_of_staged(request)
+        async with Worker(self._executor) as worker:
+            files = await worker.enter(closing(list_staged(self._sandbox, record)))
+            while (file := await worker.run(next, files, None)) is not None:
+                message = transcript_pb2.TranscriptStagedFile(path=file.path, size=file.size, sha256=file.sha256)
+                await context.write(message)
 
     async def Follow(self, request: transcript_pb2.FollowRequest, context: Context) -> None:  # noqa: N802, D102
         patterns, held, interval_seconds = unpack_follow(request)

@@ -35,7 +35,7 @@ class TranscriptRestoreRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[TranscriptRestoreHeader, _Mapping]] = ..., chunk: _Optional[_Union[_payload_pb2.Chunk, _Mapping]] = ..., trailer: _Optional[_Union[_payload_pb2.Trailer, _Mapping]] = ..., file: _Optional[_Union[TranscriptFile, _Mapping]] = ..., commit: _Optional[_Union[TranscriptCommit, _Mapping]] = ...) -> None: ...
 
 class TranscriptRestoreHeader(_message.Message):
-    __slots__ = ("home", "format", "id", "durability", "owner", "force", "locks", "expected_bytes")
+    __slots__ = ("home", "format", "id", "durability", "owner", "force", "locks", "expected_bytes", "restore_id")
     HOME_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,7 @@ class TranscriptRestoreHeader(_message.Message):
     FORCE_FIELD_NUMBER: _ClassVar[int]
     LOCKS_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_ID_FIELD_NUMBER: _ClassVar[int]
     home: bytes
     format: str
     id: str
@@ -52,17 +53,44 @@ class TranscriptRestoreHeader(_message.Message):
     force: bool
     locks: _containers.RepeatedCompositeFieldContainer[LockSign]
     expected_bytes: int
-    def __init__(self, home: _Optional[bytes] = ..., format: _Optional[str] = ..., id: _Optional[str] = ..., durability: _Optional[_Union[_payload_pb2.Durability, str]] = ..., owner: _Optional[_Union[_payload_pb2.Owner, _Mapping]] = ..., force: _Optional[bool] = ..., locks: _Optional[_Iterable[_Union[LockSign, _Mapping]]] = ..., expected_bytes: _Optional[int] = ...) -> None: ...
+    restore_id: str
+    def __init__(self, home: _Optional[bytes] = ..., format: _Optional[str] = ..., id: _Optional[str] = ..., durability: _Optional[_Union[_payload_pb2.Durability, str]] = ..., owner: _Optional[_Union[_payload_pb2.Owner, _Mapping]] = ..., force: _Optional[bool] = ..., locks: _Optional[_Iterable[_Union[LockSign, _Mapping]]] = ..., expected_bytes: _Optional[int] = ..., restore_id: _Optional[str] = ...) -> None: ...
+
+class TranscriptStagedRequest(_message.Message):
+    __slots__ = ("home", "format", "id", "restore_id")
+    HOME_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_ID_FIELD_NUMBER: _ClassVar[int]
+    home: bytes
+    format: str
+    id: str
+    restore_id: str
+    def __init__(self, home: _Optional[bytes] = ..., format: _Optional[str] = ..., id: _Optional[str] = ..., restore_id: _Optional[str] = ...) -> None: ...
+
+class TranscriptStagedFile(_message.Message):
+    __slots__ = ("path", "size", "sha256")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    path: bytes
+    size: int
+    sha256: bytes
+    def __init__(self, path: _Optional[bytes] = ..., size: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class TranscriptFile(_message.Message):
-    __slots__ = ("path", "mode", "append_lines")
+    __slots__ = ("path", "mode", "append_lines", "from_offset", "prefix_sha256")
     PATH_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     APPEND_LINES_FIELD_NUMBER: _ClassVar[int]
+    FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_SHA256_FIELD_NUMBER: _ClassVar[int]
     path: bytes
     mode: int
     append_lines: bool
-    def __init__(self, path: _Optional[bytes] = ..., mode: _Optional[int] = ..., append_lines: _Optional[bool] = ...) -> None: ...
+    from_offset: int
+    prefix_sha256: bytes
+    def __init__(self, path: _Optional[bytes] = ..., mode: _Optional[int] = ..., append_lines: _Optional[bool] = ..., from_offset: _Optional[int] = ..., prefix_sha256: _Optional[bytes] = ...) -> None: ...
 
 class TranscriptCommit(_message.Message):
     __slots__ = ("files_count", "bytes_count")

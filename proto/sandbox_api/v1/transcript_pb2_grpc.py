@@ -45,6 +45,11 @@ class TranscriptServiceStub:
                 request_serializer=sandbox__api_dot_v1_dot_transcript__pb2.TranscriptRestoreRequest.SerializeToString,
                 response_deserializer=sandbox__api_dot_v1_dot_transcript__pb2.TranscriptRestoreResponse.FromString,
                 _registered_method=True)
+        self.ListStaged = channel.unary_stream(
+                '/sandbox_api.v1.TranscriptService/ListStaged',
+                request_serializer=sandbox__api_dot_v1_dot_transcript__pb2.TranscriptStagedRequest.SerializeToString,
+                response_deserializer=sandbox__api_dot_v1_dot_transcript__pb2.TranscriptStagedFile.FromString,
+                _registered_method=True)
         self.Follow = channel.unary_stream(
                 '/sandbox_api.v1.TranscriptService/Follow',
                 request_serializer=sandbox__api_dot_v1_dot_transcript__pb2.FollowRequest.SerializeToString,
@@ -91,6 +96,14 @@ class TranscriptServiceServicer:
         time, also an unchanged one: CLIs remove what has not changed for long.
         Errors: session/digest_mismatch, incomplete, protocol, empty (no file), unsafe_name; conflict/in_use, target_changed (a file is not what it
         was when its `file` part came), busy; workspace/not_a_file, mounted; configuration/owner; limit/max_files, max_bytes, disk_full, read_only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListStaged(self, request, context):
+        """Tells what waits of broken attempts at a restore with an id, hashed anew; each path once. All of it waits on, for the whole time again.
+        Errors: conflict/busy (an attempt is at work).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -143,6 +156,11 @@ def add_TranscriptServiceServicer_to_server(servicer, server):
                     servicer.Restore,
                     request_deserializer=sandbox__api_dot_v1_dot_transcript__pb2.TranscriptRestoreRequest.FromString,
                     response_serializer=sandbox__api_dot_v1_dot_transcript__pb2.TranscriptRestoreResponse.SerializeToString,
+            ),
+            'ListStaged': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListStaged,
+                    request_deserializer=sandbox__api_dot_v1_dot_transcript__pb2.TranscriptStagedRequest.FromString,
+                    response_serializer=sandbox__api_dot_v1_dot_transcript__pb2.TranscriptStagedFile.SerializeToString,
             ),
             'Follow': grpc.unary_stream_rpc_method_handler(
                     servicer.Follow,
@@ -203,6 +221,33 @@ class TranscriptService:
             '/sandbox_api.v1.TranscriptService/Restore',
             sandbox__api_dot_v1_dot_transcript__pb2.TranscriptRestoreRequest.SerializeToString,
             sandbox__api_dot_v1_dot_transcript__pb2.TranscriptRestoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListStaged(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sandbox_api.v1.TranscriptService/ListStaged',
+            sandbox__api_dot_v1_dot_transcript__pb2.TranscriptStagedRequest.SerializeToString,
+            sandbox__api_dot_v1_dot_transcript__pb2.TranscriptStagedFile.FromString,
             options,
             channel_credentials,
             insecure,
