@@ -111,6 +111,14 @@ class Kept:
         with self.changed:
             self._until = {name: until for name, until in self._until.items() if name in names}
 
+    def give_up(self) -> bool:
+        """Let nothing wait any longer that waits now, and tell whether anything did; a sweep removes it."""
+        with self.changed:
+            now = self._now()
+            self._until = {name: (changed_ns, now) for name, (changed_ns, _) in self._until.items()}
+            self.changed.notify_all()
+            return bool(self._until)
+
     def wait(self) -> Over | None:
         """Block until the time of something is over, and tell what that is; None: the daemon ends."""
         with self.changed:

@@ -19,6 +19,7 @@ from sandbox_agent.core import draft, restore
 from sandbox_agent.core.recovery import list_recovery, prune_recovery, undo_restore
 from sandbox_api.errors import ConfigurationError, ConflictError, LimitError, OutpostError, UnavailableError
 from support import killed_restore, link_swapper
+from support.broken_restore import break_restore, staging_of
 from support.filesystem import mounted, overlay
 from support.restoring import (
     NEW,
@@ -82,6 +83,16 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert caught.value.reason == "disk_full"
         assert picture(home) == before
         restore_files(held, NEW)
+
+
+def test_what_waits_takes_no_room(tmp_path: Path) -> None:
+    """A restore that does not fit beside what waits for another attempt takes its room, and only then."""
+    with mounted(tmp_path / "disk", "tmpfs", "size=1m") as home, restoring_sandbox(home) as held:
+        break_restore(held, {"state.json": b"{}", "big": b"b" * 700_000}, 600_000)
+        restore_files(held, NEW)
+        assert len(staging_of(home)) == 1
+        restore_files(held, {"state.json": b"{}", "large": b"l" * 500_000})
+        assert staged(home) == []
 
 
 def test_disk_that_fills_while_the_rest_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
