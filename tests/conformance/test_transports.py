@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-import obstore
 import pytest
-from obstore.store import MemoryStore
 
 from host_client.errors import ConfigurationError, ConflictError, LimitError, SessionError
 from host_client.transports.contract import MAX_OBJECT_BYTES
-from host_client.transports.local import LocalTransport
-from host_client.transports.objects import ObjectTransport, make_store
-from host_client.transports.path import path_of
 from host_client.transports.retry import RetryingTransport
-from support.blob_server import Blob, BlobServer, blob_server
-from support.faulty_transport import Fault, FaultyTransport, cut, flipped, unreachable
-from support.object_store import REGION
+from support.faulty_transport import FaultyTransport, cut, flipped
+from support.transport_place import Every
 from support.wait import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
     from host_client.transports.contract import Transport
-    from support.object_store import S3Server
+    from support.transport_place import Place
 
 pytestmark = pytest.mark.anyio
 
@@ -54,117 +43,6 @@ ODD_KEYS = [
 ]
 REFUSED_KEYS = ["", "/", "a/", "/a", "a//b", ".", "..", "a/..", "a/../b", ".a", "a/.b", "a\0", "a\n", "a b", "ä", "a!"]
 REFUSED_KEYS += ["a" * 513, "a\\b", "a%2e", "\ud800", "*", "a?b"]
-
-
-class Every(Fault):
-    """Strikes every second call: once before it takes effect, once after."""
-
-    def strikes(self, number: int, operation: str, key: str) -> bool:
-        """Tell whether it strikes."""
-        del operation, key
-        step = number % 4
-        self.before = unreachable() if step == 0 else None
-        self.after = unreachable() if step == 2 else None
-        return step % 2 == 0
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where objects are kept.
-
-    Attributes:
-        open: Makes a transport for it.
-        alter: Changes what is stored under a key, behind the transport.
-        url: Its URL, for other processes; empty where they cannot come.
-        writers_count: How many write to one key at once.
-    """
-
-    open: Callable[[], Transport]
-    alter: Callable[[str, Callable[[bytes], bytes]], None]
-    url: str = ""
-    writers_count: int = 16
-
-
-def _local(request: pytest.FixtureRequest) -> Place:
-    directory: Path = request.getfixturevalue("tmp_path_factory").mktemp("store")
-
-    def alter(key: str, change: Callable[[bytes], bytes]) -> None:
-        path = directory.joinpath(*path_of(key))
-        path.write_bytes(change(path.read_bytes()))
-
-    return Place(lambda: LocalTransport(directory), alter, directory.as_uri())
-
-
-def _memory(request: pytest.FixtureRequest) -> Place:
-    del request
-    store = MemoryStore()
-    return Place(lambda: ObjectTransport(store, name="memory", prefix="p/q"), _altering(store, "p/q"))
-
-
-def _s3(request: pytest.FixtureRequest) -> Place:
-    server: S3Server = request.getfixturevalue("s3_server")
-    url = server.place()
-    bucket, prefix = urlsplit(url).netloc, urlsplit(url).path.strip("/")
-    store = make_store("s3", bucket, endpoint=server.endpoint, region=REGION, allow_http=True, path_style=True)
-    alter = _altering(server.store(bucket), prefix)
-    # This server lets more than two writers of one key wait for one another, by whole seconds.
-    return Place(lambda: ObjectTransport(store, name=url, prefix=prefix), alter, url, writers_count=2)
-
-
-def _altering(store: obstore.store.ObjectStore, prefix: str) -> Callable[[str, Callable[[bytes], bytes]], None]:
-    def alter(key: str, change: Callable[[bytes], bytes]) -> None:
-        path = "/".join((prefix, *path_of(key)))
-        obstore.put(store, path, change(bytes(obstore.get(store, path).bytes())))
-
-    return alter
-
-
-def _blobs(kind: str) -> Callable[[pytest.FixtureRequest], Place]:
-    """Return what makes places in a server that speaks as Google's or Azure's stores do."""
-
-    def make(request: pytest.FixtureRequest) -> Place:
-        server: BlobServer = request.getfixturevalue(f"{kind}_server")
-        bucket = f"bucket-{next(server.numbers)}"
-        endpoint = {"endpoint": server.endpoint, "account": "me"} if kind == "az" else {}
-        store = make_store(kind, bucket, allow_http=True, path_style=True, **endpoint)
-
-        def alter(key: str, change: Callable[[bytes], bytes]) -> None:
-            old = server.blobs[path := "/".join(("", bucket, "p", *path_of(key)))]
-            server.blobs[path] = Blob(change(old.data), next(server.numbers), old.seconds)
-
-        return Place(lambda: ObjectTransport(store, name=kind, prefix="p"), alter)
-
-    return make
-
-
-SERVERS = {"s3_server", "gs_server", "az_server"}
-KINDS = {"local": _local, "memory": _memory, "s3": _s3, "gs": _blobs("gs"), "az": _blobs("az")}
-
-
-@pytest.fixture(scope="module")
-def gs_server() -> Iterator[BlobServer]:
-    """Run what speaks as Google's store does, and name it in the environment."""
-    with blob_server("gs") as server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GOOGLE_BASE_URL", server.endpoint)
-        patch.setenv("GOOGLE_BEARER_TOKEN", "token")
-        yield server
-
-
-@pytest.fixture(scope="module")
-def az_server() -> Iterator[BlobServer]:
-    """Run what speaks as Azure's store does."""
-    with blob_server("az") as server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AZURE_SKIP_SIGNATURE", "true")
-        yield server
-
-
-# Of the module: servers must be there before the guards of a test look.
-@pytest.fixture(scope="module", params=KINDS)
-def plain(request: pytest.FixtureRequest) -> Callable[[], Place]:
-    """Make places of one kind."""
-    if f"{request.param}_server" in SERVERS:
-        request.getfixturevalue(f"{request.param}_server")
-    return lambda: KINDS[request.param](request)
 
 
 @pytest.fixture(params=["alone", "retried"])
@@ -502,81 +380,6 @@ async def test_damage_cannot_be_replaced_unseen(place: Place) -> None:
     place.alter(KEY, lambda _: b"")
     with pytest.raises(ConflictError):
         await transport.write(KEY, b"other", if_revision=revision)
-
-
-WRITER = """
-import asyncio, sys
-from host_client.errors import ConflictError
-from host_client.transports.url import open_transport
-
-async def main(url, me):
-    transport = open_transport(url)
-    for turn in sys.stdin:
-        found = await transport.read("key")
-        print("ready", flush=True)
-        sys.stdin.readline()
-        data = f"{me}-{turn.strip()}".encode() + b"x" * 100_000
-        try:
-            await transport.write("key", data, if_revision=found and found.revision)
-            print("won", flush=True)
-        except ConflictError as error:
-            print(error.reason, flush=True)
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-
-
-@pytest.fixture(scope="module", params=["local", "s3"])
-def shared(request: pytest.FixtureRequest) -> Callable[[], Place]:
-    """Make places that several processes reach."""
-    if f"{request.param}_server" in SERVERS:
-        request.getfixturevalue(f"{request.param}_server")
-    return lambda: KINDS[request.param](request)
-
-
-@pytest.fixture
-def writers(shared: Callable[[], Place]) -> Iterator[tuple[Place, list[subprocess.Popen[str]]]]:
-    """Run three processes that write to one place when told."""
-    place = shared()
-    environment = {name: value for name, value in os.environ.items() if name.startswith(("AWS_", "PATH"))}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, place.url, str(number)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        for number in range(3)
-    ]
-    yield place, processes
-    for process in processes:
-        with process:
-            process.stdin.close()  # type: ignore[union-attr]
-    assert [process.returncode for process in processes] == [0, 0, 0]
-
-
-async def test_one_of_many_processes_wins(writers: tuple[Place, list[subprocess.Popen[str]]]) -> None:
-    """Of processes that write one key at once exactly one wins, created and replaced; the others are told of it."""
-    place, processes = writers
-    transport = place.open()
-    for turn in range(2):
-        answers = await asyncio.to_thread(_turn, processes, turn)
-        assert sorted(answers) == ["stale_revision", "stale_revision", "won"]
-        found = await transport.read("key")
-        assert found is not None
-        assert found.data.startswith(f"{answers.index('won')}-{turn}x".encode())
-
-
-def _turn(processes: list[subprocess.Popen[str]], turn: int) -> list[str]:
-    for process in processes:
-        print(turn, file=process.stdin, flush=True)
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        print(file=process.stdin, flush=True)
-    return [process.stdout.readline().strip() for process in processes if process.stdout is not None]
 
 
 async def test_two_places_know_nothing_of_each_other(plain: Callable[[], Place]) -> None:

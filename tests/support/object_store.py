@@ -162,7 +162,8 @@ def _start(program: str, directory: Path, host: NetworkHost | None) -> tuple[sub
     arguments += ["-filer", "-s3", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"]
     arguments += [f"-ip={address}", f"-ip.bind={address}", "-master.volumeSizeLimitMB=256", "-volume.max=200"]
     # Of each bucket one volume and not seven.
-    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}
+    environment = {"PATH": os.environ["PATH"], "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}
+    environment |= {name: str(directory) for name in ("HOME", "TMPDIR")}  # its logs lie there
     with (directory / "log").open("ab") as log:
         process = subprocess.Popen(
             host.command([program, "server", *arguments]) if host else [program, "server", *arguments],
