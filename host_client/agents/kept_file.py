@@ -18,8 +18,6 @@ from host_client.stores.bundle import SessionBundleConversations
 from host_client.stores.transcript import TranscriptConversations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from host_client.stores.context import ConversationContext
     from host_client.stores.contract import ConversationRecord, NativeConversationStore
 
@@ -73,8 +71,8 @@ def recognise_file(host_path: Path, *, format_name: str = "", conversation_id: s
         conversation_id: The conversation that it must be; empty: any.
 
     Raises:
-        ConfigurationError: `invalid_argument`: a transcript that lies below the home of no CLI, or of several; another
-            conversation; `format_mismatch`: another format; `unknown_format`.
+        ConfigurationError: `invalid_argument`: a transcript that lies below the home of no CLI; another conversation;
+            `format_mismatch`: another format; `unknown_format`.
         SessionError: `not_found`, `corrupt`.
         WorkspaceError: `unsafe_path`, `access`.
     """
@@ -100,29 +98,30 @@ def _recognised(host_path: Path, format_name: str) -> KeptFile:
             f"{printable(str(host_path))} is said to be a bundle of the format {store.format}",
             hint="leave the format away" if isinstance(store, SessionBundleConversations) else "no capture made it",
         )
-    names = [format_name] if format_name else format_names()
-    found = [one for name in names for one in _homes(builtin_format(name), host_path)]
-    if len(found) != 1:
-        raise ConfigurationError(
-            "invalid_argument",
-            f"the transcript {printable(str(host_path))} lies below the home of "
-            f"{'more than one' if found else 'no'} {format_name or 'CLI'}",
-            hint="give a file below .claude/projects or .codex/sessions; with --format if both are meant",
-        )
-    return found[0]
+    for name in [format_name] if format_name else format_names():
+        # The names of the formats' transcripts have nothing in common: the first that knows it is the only one.
+        found = _in_home(builtin_format(name), host_path)
+        if found is not None:
+            return found
+    raise ConfigurationError(
+        "invalid_argument",
+        f"the transcript {printable(str(host_path))} lies below the home of no {format_name or 'CLI'}",
+        hint="give a file below .claude/projects or .codex/sessions: elsewhere it does not say what it is",
+    )
 
 
-def _homes(store: NativeConversationStore, host_path: Path) -> Iterator[KeptFile]:
-    """Yield what the file is in the nearest home of the format above it, which may be one that a variable names."""
+def _in_home(store: NativeConversationStore, host_path: Path) -> KeptFile | None:
+    """Return what the file is in the nearest home of the format above it, which may be one that a variable names."""
     root = store.layout.root if isinstance(store, TranscriptConversations) else None
     if root is None or not isinstance(store, TranscriptConversations):
-        return
+        return None
     moved = Path(os.environ.get(root.variable or "", ""))
+    steps = Path(root.directory).parts
     for folder in host_path.parents:
         is_moved = moved.is_absolute() and folder == moved
-        if is_moved or folder.parts[-len(Path(root.directory).parts) :] == Path(root.directory).parts:
+        if is_moved or folder.parts[-len(steps) :] == steps:
             conversation_id = store.layout.conversation_id(PurePosixPath(host_path.relative_to(folder)))
             if conversation_id is not None:
-                home = None if is_moved else folder.parents[len(Path(root.directory).parts) - 1]
-                yield KeptFile(host_path, store, conversation_id, home)
-                return
+                home = None if is_moved else folder.parents[len(steps) - 1]
+                return KeptFile(host_path, store, conversation_id, home)
+    return None
