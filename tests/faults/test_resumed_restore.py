@@ -20,7 +20,7 @@ from support import killed_resume
 from support.bundle_end import MemorySource, entries_of, read_session, write_session
 from support.conversation import ID, make_session, store
 from support.cutting_proxy import cutting_proxy
-from support.daemon import running_daemon
+from support.daemon import END_SECONDS, running_daemon
 from support.fake_daemon import Exchange, fake_daemon, info
 from support.lie import CONTENTS, PLACE, refusal
 from support.midway import act_in_restore
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from host_client.sandbox.place import Restored
+    from host_client.sandbox.progress import Progress
     from support.daemon import RunningDaemon
 
 pytestmark = pytest.mark.anyio
@@ -192,6 +193,22 @@ async def test_what_stays_of_a_broken_restore(tmp_path: Path, restore_id: str) -
     assert staged(home) == []
 
 
+async def test_daemon_that_ends_in_the_middle(tmp_path: Path) -> None:
+    """A daemon that is told to end cancels the restore and leaves nothing of it, though it has an id."""
+    with running_daemon(tmp_path, "--drain-seconds", "0.2") as daemon:
+        write_session(daemon.home, OLD)
+
+        def end() -> None:
+            daemon.process.terminate()
+            daemon.process.wait(END_SECONDS)
+
+        with pytest.raises(UnavailableError):
+            await restore(daemon.target, after_staged(daemon, end))
+        assert daemon.process.returncode == 0
+        assert read_session(daemon.home) == OLD
+        assert staged(daemon.home) == []
+
+
 async def test_what_waits_is_removed_in_time(tmp_path: Path) -> None:
     """Without another attempt the running daemon removes it, and a later attempt begins anew."""
     with running_daemon(tmp_path, "--keep-seconds", "0.5") as daemon:
@@ -300,7 +317,10 @@ async def test_store_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             record = await tested.capture(ID, ConversationContext(sandbox=sandbox, repository=tmp_path))
     with running_daemon(target) as daemon:
         async with connect(daemon.target) as sandbox:
-            context = ConversationContext(sandbox=sandbox, repository=tmp_path, restore_id=RESTORE_ID)
+            told: list[Progress] = []
+            context = ConversationContext(
+                sandbox=sandbox, repository=tmp_path, restore_id=RESTORE_ID, progress=told.append
+            )
             with monkeypatch.context() as patch:
                 act_in_restore(patch, cut, pieces_count=6)
                 with pytest.raises(Cut):
@@ -309,6 +329,7 @@ async def test_store_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert (daemon.home / ".mycli/sessions" / ID / "files/big").read_bytes() == content
     assert outcome.resumed_bytes >= STAGED_BYTES
     assert outcome.sent_bytes < len(content)
+    assert told[-1].is_complete
 
 
 @pytest.mark.timeout(400)
