@@ -89,6 +89,7 @@ class Bundles:
         skip_links: bool = False,
         held: Sequence[Entry] = (),
         progress: Callable[[Progress], None] | None = None,
+        before_chunk: Callable[[], Awaitable[None]] | None = None,
     ) -> Captured:
         """Copy one session into a sink and return what was verified; nothing in the sandbox changes.
 
@@ -103,6 +104,7 @@ class Bundles:
             held: Files the host has with that content; they are not sent again, or from their old end on when they
                 grew.
             progress: Told at most ten times a second, and at the end.
+            before_chunk: Waited for before each piece is handed to the sink.
 
         Raises:
             SessionError: `not_found`, `ambiguous`, `special_file`, `unsafe_name`, `changed`, `missing_required`,
@@ -120,7 +122,7 @@ class Bundles:
         reception = Reception(sink, ours.smaller(self._daemon_limits), named)
         try:
             async with self._connection.begin("BundleService/Capture", request, bundle_pb2.CaptureResponse) as stream:
-                captured = await _receive(stream, reception, Reporter(progress))
+                captured = await _receive(stream, reception, Reporter(progress), before_chunk)
         except BaseException:
             await in_thread(sink.abort)
             raise
@@ -356,9 +358,16 @@ class Bundles:
         return tuple(reply.name(removed) for removed in answer.removed)
 
 
-async def _receive(stream: Stream[bundle_pb2.CaptureResponse], reception: Reception, reporter: Reporter) -> Captured:
+async def _receive(
+    stream: Stream[bundle_pb2.CaptureResponse],
+    reception: Reception,
+    reporter: Reporter,
+    before_chunk: Callable[[], Awaitable[None]] | None,
+) -> Captured:
     message = await stream.read_serialized()
     while message is not None:
+        if before_chunk is not None:
+            await before_chunk()
         async with task_group() as group:
             following = group.create_task(stream.read_serialized())
             await in_thread(reception.accept, message)

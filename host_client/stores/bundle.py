@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from host_client.sandbox.place import RecoveryItem, SessionSummary, Undone
+    from host_client.sandbox.place import RecoveryItem, Restored, SessionSummary, Undone
     from host_client.stores.context import ConversationContext
     from host_client.stores.contract import Comparison
     from host_client.stores.profile import SessionBundleProfile
+    from host_client.stores.relay_spool import Spool
     from sandbox_api.profile import Profile
 
 STEPS = (".outpost", "conversations")
@@ -132,10 +133,21 @@ class SessionBundleConversations:
             WorkspaceError: `unsafe_path`: a link below the conversation home; `not_found`: there is no such directory.
             UnavailableError: the daemon went away; safe to repeat.
         """
+        return await self.capture_spooled(conversation_id, context, None)
+
+    async def capture_spooled(
+        self, conversation_id: str, context: ConversationContext, spool: Spool | None
+    ) -> ConversationRecord:
+        """Capture, and let others read the contents while they come; for a relay.
+
+        Raises:
+            NotStreamableError: that cannot be done with this context.
+            OutpostError: those of `capture`.
+        """
         host_path = self.destination(conversation_id, context)
         started = time.perf_counter()
         place = Place(self.profile, conversation_id, context.variables, context.follow_root_link)
-        kept = await keep(place, self._steps, context)
+        kept = await keep(place, self._steps, context, spool)
         captured = kept.captured
         return ConversationRecord(
             format=self.format,
@@ -186,6 +198,10 @@ class SessionBundleConversations:
                 progress=context.progress,
                 restore_id=context.restore_id,
             )
+        return self.outcome_of(conversation_id, restored, started)
+
+    def outcome_of(self, conversation_id: str, restored: Restored, started_seconds: float) -> RestoreOutcome:
+        """Return what came of a restore that began at that time, by `time.perf_counter`."""
         return RestoreOutcome(
             format=self.format,
             conversation_id=conversation_id,
@@ -198,7 +214,7 @@ class SessionBundleConversations:
             sent_bytes=restored.sent_bytes,
             relocated=restored.relocated,
             not_atomic=restored.not_atomic,
-            duration_seconds=time.perf_counter() - started,
+            duration_seconds=time.perf_counter() - started_seconds,
             resumed_bytes=restored.resumed_bytes,
         )
 

@@ -12,6 +12,8 @@ from host_client.sandbox.task import in_thread, opened_in_thread, task_group
 from host_client.session.bundle import BundleWriter, Folder, SavedBundle
 from host_client.session.redacted_capture import RedactedCapture
 from host_client.session.redaction import Redaction
+from host_client.stores.relay_bundle import SpoolingSink
+from host_client.stores.relay_spool import NotStreamableError
 
 if TYPE_CHECKING:
     from asyncio import Task
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from host_client.sandbox.place import Captured, Place
     from host_client.session.redacted_capture import RedactedBundle
     from host_client.stores.context import ConversationContext
+    from host_client.stores.relay_spool import Spool
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class Kept:
     redactions: Mapping[str, int]
 
 
-async def keep(place: Place, steps: Sequence[str], context: ConversationContext) -> Kept:
+async def keep(place: Place, steps: Sequence[str], context: ConversationContext, spool: Spool | None = None) -> Kept:
     """Capture a session into `<base>/<steps>/<id>.json`, again when it changed meanwhile.
 
     On failure or cancel the file is as before and nothing is left beside it.
@@ -40,11 +43,19 @@ async def keep(place: Place, steps: Sequence[str], context: ConversationContext)
         place: The session.
         steps: From the context's base to the folder; created where missing.
         context: Where and how.
+        spool: What others read the contents from while they come. The host must have nothing of the session yet.
+
+    Raises:
+        NotStreamableError: the spool is of no use with this context.
     """
+    if spool is not None and (context.retries or (context.redaction is not None and context.redaction.rules)):
+        raise NotStreamableError
     async with opened_in_thread(Folder.open, context.base, steps, create=True, durable=context.is_durable) as folder:
         left = context.retries
         while True:
             try:
+                if spool is not None:
+                    return await _capture(folder, place, context, spool=spool)
                 return await _attempt(folder, place, context)
             except SessionError as error:
                 if error.reason != "changed" or not left:
@@ -74,29 +85,35 @@ async def _capture(
     context: ConversationContext,
     previous: SavedBundle | None = None,
     verifying: Task[bool] | None = None,
+    *,
+    spool: Spool | None = None,
 ) -> Kept:
     writer = BundleWriter(folder, place.profile, place.conversation_id, previous=previous, durable=context.is_durable)
     redaction = context.redaction or Redaction(())
     redacted = None
+    spooling = SpoolingSink(writer, spool, folder.host_path) if spool else None
     if redaction.rules:
         redaction.check_names([place.conversation_id])
         redacted = RedactedCapture(writer, redaction, previous, context.effective_limits)
     try:
         captured = await context.connected.bundles.capture(
             place,
-            redacted or writer,
+            redacted or spooling or writer,
             limits=context.limits,
             skip_links=context.skip_links,
             held=previous.entries if previous else (),
             progress=context.progress,
+            before_chunk=spool.pace if spool else None,
         )
+        if spooling is not None:
+            await in_thread(spooling.finish)
         if verifying is not None:
             await verifying
         if redacted is None:
             return Kept(captured, await in_thread(writer.finish, captured.entries, captured.digest), {})
         return _told(captured, await in_thread(redacted.finish), redaction)
     finally:
-        await in_thread((redacted or writer).abort)
+        await in_thread((redacted or spooling or writer).abort)
 
 
 def _told(captured: Captured, bundle: RedactedBundle, redaction: Redaction) -> Kept:

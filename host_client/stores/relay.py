@@ -18,8 +18,10 @@ from host_client.errors import ConfigurationError, DeadlineError, OutpostError
 from host_client.sandbox.sandbox import Sandbox, connect
 from host_client.sandbox.task import opened_in_thread, task_group
 from host_client.stores import transcript_capture
+from host_client.stores.bundle import SessionBundleConversations
 from host_client.stores.context import ConversationContext
 from host_client.stores.delivery import Delivery
+from host_client.stores.relay_bundle import restore_spooled_bundle
 from host_client.stores.relay_restore import restore_spooled
 from host_client.stores.relay_spool import DEFAULT_MAX_SPOOL_BYTES, NotStreamableError, Spool
 from host_client.stores.transcript import TranscriptConversations
@@ -70,10 +72,10 @@ async def relay(
     It is a failure of the call when the capture fails, and then every target has its old session; what a target's
     restore raises is its outcome.
 
-    A transcript conversation is streamed: what arrives is written to a private folder of the host, and each target
-    reads from there behind the capture; what all have read is freed. A conversation whose transcripts refer to others,
-    or are compressed, a session directory, and one of a store that is no `TranscriptConversations`, is captured whole
-    into that folder first.
+    A conversation is streamed: what arrives is written to a private folder of the host, and each target reads from
+    there behind the capture; what all have read is freed. Captured whole into that folder first are conversations whose
+    transcripts refer to others or are compressed, session directories that are redacted or captured again when they
+    change (`retries`), for daemons that are too old, and those of stores of other makes.
 
     Args:
         source: Where the session is.
@@ -106,7 +108,7 @@ async def relay(
         target_seconds,
         target_progress,
     )
-    if type(store) is TranscriptConversations:
+    if type(store) is TranscriptConversations or type(store) is SessionBundleConversations:
         try:
             return await call.streamed(store, Spool(max_spool_bytes, keeps_all=len(targets) > concurrency_count))
         except NotStreamableError:
@@ -124,7 +126,7 @@ class _Relay:
     target_seconds: float | None
     target_progress: Callable[[Sandbox | str, Progress], None] | None
 
-    async def streamed(self, store: TranscriptConversations, spool: Spool) -> RelayResult:
+    async def streamed(self, store: TranscriptConversations | SessionBundleConversations, spool: Spool) -> RelayResult:
         """Restore from a spool what a capture writes to it at the same time.
 
         Raises:
@@ -138,7 +140,7 @@ class _Relay:
                     group.create_task(
                         self._deliver(
                             target,
-                            partial(restore_spooled, store.layout, self.conversation_id, reader),
+                            self._restore_of(store, reader),
                             context,
                             reader,
                         )
@@ -146,9 +148,19 @@ class _Relay:
                     for target, reader in readers
                 ]
                 capturing = replace(context, sandbox=self.source, durability="none")
-                captured = await transcript_capture.captured(store.layout, self.conversation_id, capturing, spool)
-                spool.finish(captured.record)
-            return RelayResult(captured.record, tuple(delivery.result() for delivery in deliveries))
+                if isinstance(store, SessionBundleConversations):
+                    record = await store.capture_spooled(self.conversation_id, capturing, spool)
+                else:
+                    record = (
+                        await transcript_capture.captured(store.layout, self.conversation_id, capturing, spool)
+                    ).record
+                spool.finish(record)
+            return RelayResult(record, tuple(delivery.result() for delivery in deliveries))
+
+    def _restore_of(self, store: TranscriptConversations | SessionBundleConversations, reader: SpoolReader) -> Restore:
+        if isinstance(store, SessionBundleConversations):
+            return partial(restore_spooled_bundle, store, self.conversation_id, reader)
+        return partial(restore_spooled, store.layout, self.conversation_id, reader)
 
     async def copied(self, store: ConversationStore) -> RelayResult:
         """Capture everything, then restore the copy."""

@@ -12,7 +12,7 @@ import os
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from host_client.errors import LimitError
 from host_client.session.failure import host_failures
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
     from pathlib import Path, PurePosixPath
 
-    from host_client.session.transcript_writer import StagedFile, Staging
+    from host_client.session.transcript_writer import Staging
     from host_client.stores.contract import ConversationRecord
     from host_client.stores.layout import Kind
     from host_client.stores.transcript_home import HostHome
     from host_client.stores.transcript_member import Members
     from host_client.stores.transcript_order import Fetched
+    from sandbox_api.manifest import Entry
 
 DEFAULT_MAX_SPOOL_BYTES = 1 << 30
 _SLACK_BYTES = 4 << 20
@@ -39,6 +40,14 @@ _FREE_BYTES = 4 << 20
 
 class NotStreamableError(Exception):
     """What a target must be told first of this conversation is known only when all of it was captured."""
+
+
+class Written(Protocol):
+    """A file that is being written."""
+
+    @property
+    def written_bytes(self) -> int:
+        """What can be read of it by now."""
 
 
 @dataclass(slots=True)
@@ -93,7 +102,9 @@ class Spool:
         main: The main transcript, below it.
         expected_bytes: About how much there is.
         members: All files, by their paths on this host; known when the main transcript has been told to be whole.
+        entries: The manifest of a session directory, whose payload is the only file.
         record: What the capture has kept; None: it is not over.
+        over: Set when it is.
     """
 
     def __init__(self, max_bytes: int = DEFAULT_MAX_SPOOL_BYTES, *, keeps_all: bool = False) -> None:
@@ -101,7 +112,9 @@ class Spool:
         self.main: PurePosixPath
         self.expected_bytes = 0
         self.members: Members
+        self.entries: Sequence[Entry] = ()
         self.record: ConversationRecord | None = None
+        self.over = asyncio.Event()
         self.files: list[SpooledFile] = []
         self._max_bytes = max_bytes
         self._keeps_all = keeps_all
@@ -124,13 +137,16 @@ class Spool:
 
     def begin(self, place: PurePosixPath, kind: Kind, staging: Staging, name: str) -> SpooledFile:
         """Add a file that is about to be written; the one before it must be whole."""
-        staged_path, placed_path = staging.folder.host_path / name, self.home.host_path / place
+        return self.add(place, kind, staging.folder.host_path / name, self.home.host_path / place)
+
+    def add(self, place: PurePosixPath, kind: Kind, staged_path: Path, placed_path: Path) -> SpooledFile:
+        """Do the same; the file is at one of two paths."""
         with self._lock:
             file = SpooledFile(place, kind, staged_path, placed_path, self._written_bytes)
             self.files.append(file)
         return file
 
-    def grow(self, file: SpooledFile, staged: StagedFile) -> None:
+    def grow(self, file: SpooledFile, staged: Written) -> None:
         """Take note of what was written of the last file; readers take it in chunks."""
         written_bytes = staged.written_bytes
         if written_bytes - file.size_bytes >= CHUNK_BYTES:
@@ -146,10 +162,14 @@ class Spool:
         last = self.files[-1] if self.files else None
         if last is None or last.path != fetched.place:
             last = self.begin(fetched.place, fetched.member.kind, staging, fetched.placing.staged)
+        self.complete(last, fetched.entry.size)
+
+    def complete(self, file: SpooledFile, size_bytes: int) -> None:
+        """Take note that the last file is whole."""
         with self._lock:
-            self._written_bytes += fetched.entry.size - last.size_bytes
-            last.size_bytes = fetched.entry.size
-            last.is_whole = True
+            self._written_bytes += size_bytes - file.size_bytes
+            file.size_bytes = size_bytes
+            file.is_whole = True
         self._wake()
 
     async def pace(self) -> None:
@@ -162,6 +182,7 @@ class Spool:
     def finish(self, record: ConversationRecord) -> None:
         """Tell that the capture is over: everything is verified, and where its record says."""
         self.record = record
+        self.over.set()
         self._wake()
 
     def advance(self, reader: SpoolReader, position: int) -> None:
@@ -271,17 +292,28 @@ class SpoolReader:
 
     async def more(self) -> None:
         """Wait until there is more to read than when it was looked for last, or the capture is over."""
+        await self._wait(self._more)
+        self._more.clear()
+
+    async def kept(self) -> ConversationRecord:
+        """Wait until the capture is over, and return its record."""
+        await self._wait(self.spool.over)
+        if self.spool.record is None:
+            raise RuntimeError("the capture is not over")
+        return self.spool.record
+
+    async def _wait(self, event: asyncio.Event) -> None:
+        """Wait without losing time."""
         limit, loop = self._limit, asyncio.get_running_loop()
         when = limit.when() if limit else None
         left_seconds = None if when is None else when - loop.time()
         if limit is not None and left_seconds is not None and self.failure is None:
             limit.reschedule(None)
         try:
-            await self._more.wait()
+            await event.wait()
         finally:
             if limit is not None and left_seconds is not None and self.failure is None:
                 limit.reschedule(loop.time() + left_seconds)
-        self._more.clear()
 
     def files(self) -> Iterator[SpooledFile | None]:
         """Yield the files in their order, None where there is nothing yet, to the end of the capture. Blocks."""
