@@ -20,7 +20,7 @@ from host_client.sandbox.task import opened_in_thread, task_group
 from host_client.stores import transcript_capture
 from host_client.stores.bundle import SessionBundleConversations
 from host_client.stores.context import ConversationContext
-from host_client.stores.delivery import Delivery
+from host_client.stores.delivery import Delivery, DeliveryTally
 from host_client.stores.relay_bundle import restore_spooled_bundle
 from host_client.stores.relay_restore import restore_spooled
 from host_client.stores.relay_spool import DEFAULT_MAX_SPOOL_BYTES, NotStreamableError, Spool
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from host_client.sandbox.progress import Progress
     from host_client.stores.contract import ConversationRecord, ConversationStore, RestoreOutcome
+    from host_client.stores.delivery import DeliveryProgress
     from host_client.stores.relay_spool import SpoolReader
 
     Restore = Callable[[ConversationContext], Awaitable[RestoreOutcome]]
@@ -66,6 +67,7 @@ async def relay(
     target_seconds: float | None = None,
     max_spool_bytes: int = DEFAULT_MAX_SPOOL_BYTES,
     target_progress: Callable[[Sandbox | str, Progress], None] | None = None,
+    progress: Callable[[DeliveryProgress], None] | None = None,
 ) -> RelayResult:
     """Capture one session and restore it in every target.
 
@@ -92,6 +94,7 @@ async def relay(
             target that falls half of that behind the fastest one is given up, as `limit`/`max_spool_bytes`; when all
             are so far behind, the capture waits.
         target_progress: Told how far each target is, at most ten times a second each.
+        progress: Told of every target that has ended, and of the bytes of all at most ten times a second.
 
     Raises:
         ConfigurationError: `invalid_argument`: `max_spool_bytes` is no positive number.
@@ -107,6 +110,7 @@ async def relay(
         asyncio.Semaphore(concurrency_count),
         target_seconds,
         target_progress,
+        DeliveryTally(len(targets), progress) if progress else None,
     )
     if type(store) is TranscriptConversations or type(store) is SessionBundleConversations:
         try:
@@ -125,6 +129,7 @@ class _Relay:
     slots: asyncio.Semaphore
     target_seconds: float | None
     target_progress: Callable[[Sandbox | str, Progress], None] | None
+    tally: DeliveryTally | None
 
     async def streamed(self, store: TranscriptConversations | SessionBundleConversations, spool: Spool) -> RelayResult:
         """Restore from a spool what a capture writes to it at the same time.
@@ -134,18 +139,11 @@ class _Relay:
             OutpostError: those of the capture.
         """
         async with _private_folder(self.context) as context:
-            readers = [(target, spool.reader()) for target in self.targets]
+            readers = [spool.reader() for _ in self.targets]
             async with task_group() as group:
                 deliveries = [
-                    group.create_task(
-                        self._deliver(
-                            target,
-                            self._restore_of(store, reader),
-                            context,
-                            reader,
-                        )
-                    )
-                    for target, reader in readers
+                    group.create_task(self._deliver(number, self._restore_of(store, reader), context, reader))
+                    for number, reader in enumerate(readers)
                 ]
                 capturing = replace(context, sandbox=self.source, durability="none")
                 if isinstance(store, SessionBundleConversations):
@@ -169,24 +167,30 @@ class _Relay:
             record = await store.capture(self.conversation_id, capturing)
             async with task_group() as group:
                 deliveries = [
-                    group.create_task(self._deliver(target, partial(store.restore, record), context))
-                    for target in self.targets
+                    group.create_task(self._deliver(number, partial(store.restore, record), context))
+                    for number in range(len(self.targets))
                 ]
             return RelayResult(record, tuple(delivery.result() for delivery in deliveries))
 
     async def _deliver(
-        self,
-        target: Sandbox | str,
-        restore: Restore,
-        context: ConversationContext,
-        reader: SpoolReader | None = None,
+        self, number: int, restore: Restore, context: ConversationContext, reader: SpoolReader | None = None
+    ) -> Delivery:
+        delivery = await self._attempt(number, restore, context, reader)
+        if self.tally is not None:
+            self.tally.end(number, delivery)
+        return delivery
+
+    async def _attempt(
+        self, number: int, restore: Restore, context: ConversationContext, reader: SpoolReader | None
     ) -> Delivery:
         """Restore one target, and let whatever happens there be its outcome."""
+        target = self.targets[number]
         error: OutpostError
         try:
             async with self.slots, asyncio.timeout(self.target_seconds) as limit:
                 with reader.within(limit) if reader else nullcontext():
-                    return Delivery(target, await self._restore(target, restore, context))
+                    telling = replace(context, progress=self._teller(number))
+                    return Delivery(target, await self._restore(target, restore, telling))
         except TimeoutError:
             late = DeadlineError("deadline", f"{target} took longer than {self.target_seconds} s")
             error = reader.failure or late if reader else late
@@ -198,12 +202,23 @@ class _Relay:
         return Delivery(target, error=error)
 
     async def _restore(self, target: Sandbox | str, restore: Restore, context: ConversationContext) -> RestoreOutcome:
-        tell = self.target_progress
-        here = replace(context, progress=partial(tell, target) if tell else None)
         if isinstance(target, Sandbox):
-            return await restore(replace(here, sandbox=target))
+            return await restore(replace(context, sandbox=target))
         async with connect(target, limits=context.limits) as sandbox:
-            return await restore(replace(here, sandbox=sandbox))
+            return await restore(replace(context, sandbox=sandbox))
+
+    def _teller(self, number: int) -> Callable[[Progress], None] | None:
+        """Return what tells everybody how far a target is."""
+        one, all_ = self.target_progress, self.tally.watch(number) if self.tally else None
+        if one is None:
+            return all_
+
+        def tell(progress: Progress) -> None:
+            one(self.targets[number], progress)
+            if all_ is not None:
+                all_(progress)
+
+        return tell
 
 
 @asynccontextmanager

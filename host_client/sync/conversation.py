@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from host_client.stores.archive_index import Snapshot
     from host_client.stores.context import ConversationContext
     from host_client.stores.contract import ConversationRecord, FollowUpdate
+    from host_client.stores.delivery import DeliveryProgress
     from host_client.stores.relay import RelayResult
     from host_client.sync.sandbox import Sandbox
 
@@ -91,6 +92,7 @@ def relay(
     target_seconds: float | None = None,
     max_spool_bytes: int = DEFAULT_MAX_SPOOL_BYTES,
     target_progress: Callable[[Sandbox | str, Progress], None] | None = None,
+    progress: Callable[[DeliveryProgress], None] | None = None,
 ) -> RelayResult:
     """Capture one session and restore it in every target; see `host_client.stores.relay.relay`."""
     given = {target if isinstance(target, str) else target.asynchronous: target for target in targets}
@@ -106,6 +108,7 @@ def relay(
             concurrency_count=concurrency_count,
             target_seconds=target_seconds,
             max_spool_bytes=max_spool_bytes,
-            target_progress=(lambda target, progress: tell(given[target], progress)) if tell else None,
+            target_progress=(lambda target, one: tell(given[target], one)) if tell else None,
+            progress=progress,
         )
     )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from host_client.sandbox.progress import Progress
+    from host_client.stores.delivery import DeliveryProgress
     from support.daemon import RunningDaemon
 
 pytestmark = pytest.mark.anyio
@@ -254,14 +255,22 @@ async def test_restoring_what_is_there_says_so(scene: Scene) -> None:
     """A second relay changes nothing and tells so; each target's progress was told and ends complete."""
     source, target = scene.source(lines()), scene.daemon("b")
     told: list[tuple[object, Progress]] = []
+    all_told: list[DeliveryProgress] = []
     async with connect(source.target) as sandbox:
         for _ in range(2):
             result = await relay(
-                sandbox, ID, [target.target], STORE, target_progress=lambda *progress: told.append(progress)
+                sandbox,
+                ID,
+                [target.target],
+                STORE,
+                target_progress=lambda *progress: told.append(progress),
+                progress=all_told.append,
             )
     assert [delivery.outcome and delivery.outcome.unchanged for delivery in result.outcomes] == [True]
     assert {name for name, _ in told} == {target.target}
     assert told[-1][1].is_complete
+    assert [one.ended for one in all_told if one.ended][1:] == list(result.outcomes)
+    assert all_told[-1].share == 1.0
     assert placed(target).read_bytes() == lines(str(target.workspace))
 
 

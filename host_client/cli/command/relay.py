@@ -10,7 +10,7 @@ from host_client.agents.registry import builtin_format
 from host_client.cli.delivery import delivery_document, delivery_lines, exit_status
 from host_client.cli.options import durability_option, json_option, limit_options, limits, place_options
 from host_client.cli.output import Output
-from host_client.cli.progress import shown_progress
+from host_client.cli.progress import shown_targets
 from host_client.cli.record import capture_notes, notice_documents, redaction_lines
 from host_client.cli.redaction import redaction_options
 from host_client.sandbox.sandbox import connect
@@ -65,7 +65,7 @@ async def relay(
     Every target is tried. The exit status is that of the first target that failed, in the order given.
     """
     store = builtin_format(format_name)
-    with shown_progress(f"capturing {conversation_id}", as_json=as_json) as progress:
+    with shown_targets(f"relaying {conversation_id}", as_json=as_json) as progress:
         async with connect(source, limits=limits(max_bytes, max_files, format_name)) as sandbox:
             result = await relay_session(
                 sandbox,
@@ -80,9 +80,9 @@ async def relay(
                     redaction=redaction,
                     force=force,
                     allow_empty=allow_empty,
-                    progress=progress,
                 ),
                 max_spool_bytes=max_spool_bytes,
+                progress=progress,
             )
     output = Output(as_json)
     for note in capture_notes(result.record):
