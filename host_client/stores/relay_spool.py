@@ -147,13 +147,15 @@ class Spool:
         return file
 
     def grow(self, file: SpooledFile, staged: Written) -> None:
-        """Take note of what was written of the last file; readers take it in chunks."""
+        """Take note of what was written of the last file; readers take it in chunks. Blocks."""
         written_bytes = staged.written_bytes
         if written_bytes - file.size_bytes >= CHUNK_BYTES:
             with self._lock:
                 self._written_bytes += written_bytes - file.size_bytes
                 file.size_bytes = written_bytes
+                freed = () if self._readers else self._claim_freed()
             self._wake()
+            _free(freed)
 
     def end(self, fetched: Fetched, staging: Staging) -> None:
         """Take note that a file is whole; one that was not begun is added."""
@@ -197,9 +199,7 @@ class Spool:
                         self._loop.call_soon_threadsafe(one.give_up, self._max_bytes)
             freed = self._claim_freed()
         self._wake()
-        for file, start, end in freed:
-            with file.opened(os.O_RDWR) as fd:
-                punch(fd, start, end)
+        _free(freed)
 
     def leave(self, reader: SpoolReader) -> None:
         """Forget a reader."""
@@ -243,6 +243,12 @@ class Spool:
         self._room.set()
         for reader in readers:
             reader.wake()
+
+
+def _free(parts: Sequence[tuple[SpooledFile, int, int]]) -> None:
+    for file, start, end in parts:
+        with file.opened(os.O_RDWR) as fd:
+            punch(fd, start, end)
 
 
 class SpoolReader:

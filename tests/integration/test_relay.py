@@ -239,6 +239,31 @@ async def test_what_all_targets_have_read_is_freed(scene: Scene, monkeypatch: py
 
 
 @pytest.mark.usefixtures("streamed")
+async def test_a_cancelled_relay_leaves_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancelled in the middle it removes its folder, and the targets have what they had."""
+    source, target = scene.source(long_transcript(12 * MIB)), scene.daemon("b")
+    (scene.folder / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scene.folder / "tmp"))
+    async with gated_proxy(source.target, "from", 8 * MIB) as (address, gate), connect(address) as sandbox:
+
+        async def received() -> bool:
+            return staged_bytes(target) > MIB
+
+        running = asyncio.ensure_future(relay(sandbox, ID, [target.target], STORE))
+        await gate.held.wait()
+        await until(received, "the first bytes")
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert not list((scene.folder / "tmp").glob("outpost-relay-*"))
+
+        async def is_empty() -> bool:
+            return not files_below(target.home)
+
+        await until(is_empty, "the daemon to remove what was staged")
+
+
+@pytest.mark.usefixtures("streamed")
 async def test_more_targets_than_slots_are_served_from_what_is_kept(scene: Scene) -> None:
     """Targets that wait for a slot are restored after the others, however small the spool."""
     source, targets = scene.source(long_transcript(20 * MIB)), [scene.daemon(name) for name in "bcd"]

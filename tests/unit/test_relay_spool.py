@@ -67,7 +67,7 @@ async def test_who_is_far_behind_the_fastest_is_given_up_and_its_part_freed(tmp_
     spool = Spool(16 * MIB)
     fast, slow = spool.reader(), spool.reader()
     writer = Writer(tmp_path, spool)
-    writer.write(24)
+    await in_thread(writer.write, 24)
 
     async def read_all() -> None:
         assert await in_thread(read, fast.pieces(writer.file)) == 24 * MIB
@@ -86,7 +86,7 @@ async def test_a_reader_given_up_before_it_begins_ends_at_once(tmp_path: Path) -
     spool = Spool(2)
     fast, late = spool.reader(), spool.reader()
     writer = Writer(tmp_path, spool)
-    writer.write(8)
+    await in_thread(writer.write, 8)
     await in_thread(read, fast.pieces(writer.file))
     await asyncio.sleep(0)
     with pytest.raises(TimeoutError):
@@ -100,7 +100,7 @@ async def test_a_writer_waits_only_for_the_fastest(tmp_path: Path) -> None:
     fast, slow = spool.reader(), spool.reader()
     writer = Writer(tmp_path, spool)
     await spool.pace()
-    writer.write(5)
+    await in_thread(writer.write, 5)
     waiting = asyncio.ensure_future(spool.pace())
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -108,7 +108,7 @@ async def test_a_writer_waits_only_for_the_fastest(tmp_path: Path) -> None:
     for _ in range(3):
         await in_thread(next, reading)
     await waiting
-    writer.write(5)
+    await in_thread(writer.write, 5)
     waiting = asyncio.ensure_future(spool.pace())
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -123,13 +123,25 @@ async def test_what_is_kept_for_later_readers_is_neither_freed_nor_bounded(tmp_p
     spool = Spool(1, keeps_all=True)
     first, later = spool.reader(), spool.reader()
     writer = Writer(tmp_path, spool)
-    writer.write(20)
+    await in_thread(writer.write, 20)
     await spool.pace()
     assert await in_thread(read, first.pieces(writer.file)) == 20 * MIB
     first.leave()
     assert await in_thread(read, later.pieces(writer.file)) == 20 * MIB
     assert later.failure is None
     assert writer.path.stat().st_blocks * 512 >= 20 * MIB
+
+
+async def test_nothing_is_kept_for_nobody(tmp_path: Path) -> None:
+    """When all targets have failed the capture goes on, and what it writes is freed at once."""
+    spool = Spool(8 * MIB)
+    reader = spool.reader()
+    writer = Writer(tmp_path, spool)
+    reader.leave()
+    await in_thread(writer.write, 20)
+    await spool.pace()
+    assert writer.path.stat().st_size == 20 * MIB
+    assert writer.path.stat().st_blocks * 512 <= 4 * MIB
 
 
 async def test_a_targets_time_stands_still_while_there_is_nothing_to_read(tmp_path: Path) -> None:
@@ -157,7 +169,7 @@ async def test_a_file_that_became_shorter_is_an_error(tmp_path: Path) -> None:
     spool = Spool()
     reader = spool.reader()
     writer = Writer(tmp_path, spool)
-    writer.write(2)
+    await in_thread(writer.write, 2)
     os.truncate(writer.path, MIB)
     with pytest.raises(UnavailableError):
         await in_thread(deque, reader.pieces(writer.file), 0)
