@@ -90,6 +90,17 @@ class Folder:
         if fd >= 0:
             os.close(fd)
 
+    def names(self) -> list[str]:
+        """Return the names in this folder.
+
+        They are read through a descriptor of their own: threads that list one descriptor each see a part.
+        """
+        fd = _open_directory(self.fd, ".")
+        try:
+            return os.listdir(fd)  # noqa: PTH208 - pathlib lists no descriptor
+        finally:
+            os.close(fd)
+
     def identity(self, name: str) -> tuple[int, int] | None:
         """Return device and inode of what has that name, or None when nothing has."""
         try:
@@ -185,7 +196,7 @@ class Scratch:
 
     def _sweep(self) -> None:
         prefix, suffix = f".{self._name}.", ".tmp"
-        for name in os.listdir(self._folder.fd):  # noqa: PTH208 - pathlib lists no descriptor
+        for name in self._folder.names():
             if name.startswith(prefix) and name.endswith(suffix):
                 self._sweep_one(name)
 

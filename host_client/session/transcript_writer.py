@@ -166,7 +166,7 @@ class Staging:
             self.folder.close()
 
     def _sweep(self) -> None:
-        for name in os.listdir(self._home.fd):  # noqa: PTH208 - pathlib lists no descriptor
+        for name in self._home.names():
             if not name.startswith(_PREFIX):
                 continue
             try:

@@ -81,7 +81,7 @@ class Draft:
 
 def sweep(folder: Folder) -> None:
     """Remove the drafts of writers that live no more."""
-    for name in os.listdir(folder.fd):  # noqa: PTH208 - pathlib lists no descriptor
+    for name in folder.names():
         try:
             fd = os.open(name, _PROBE_FLAGS, dir_fd=folder.fd)
         except OSError:

@@ -134,7 +134,7 @@ class Journal:
         return sweep_processes(self.directory)
 
     def _dead(self, home: bytes | None) -> Iterator[Intent]:
-        with self.kept.changed:  # two threads that list one descriptor would each see a part
+        with self.kept.changed:  # what begins to wait meanwhile is not forgotten again
             names = [name for name in self.directory.names() if FILE_NAME.fullmatch(os.fsdecode(name))]
             self.kept.forget_all_but(set(names))
         for name in names:

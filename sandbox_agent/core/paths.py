@@ -146,8 +146,12 @@ class Directory:
             raise OSError(error.errno, error.strerror, self.join(name)) from None
 
     def names(self) -> list[bytes]:
-        """Return the names in this directory, sorted."""
-        return sorted(os.fsencode(name) for name in os.listdir(self.fd))
+        """Return the names in this directory, sorted.
+
+        They are read through a descriptor of their own: threads that list one descriptor each see a part.
+        """
+        with self.directory(b"") as listed:
+            return sorted(os.fsencode(name) for name in os.listdir(listed.fd))
 
     def _open(self, relative: bytes, flags: int, mode: int) -> int:
         if relative:

@@ -44,7 +44,7 @@ def remove_stale(folder: Directory) -> None:
 
     What cannot be opened or removed stays: it is in nobody's way.
     """
-    with os.scandir(folder.fd) as entries:
+    with folder.directory(b"") as listed, os.scandir(listed.fd) as entries:
         names = [name for entry in entries if _NAME.fullmatch(name := os.fsencode(entry.name))]
     for name in names:
         with suppress(OSError):

@@ -48,6 +48,15 @@ def test_a_folder_below_has_a_life_of_its_own(tmp_path: Path) -> None:
     assert (tmp_path / "new/a/b").is_dir()
 
 
+def test_names_are_all_there_while_another_thread_lists(tmp_path: Path) -> None:
+    """What another thread has read of the same descriptor takes no name away."""
+    (tmp_path / "one").touch()
+    (tmp_path / "two").touch()
+    with Folder.open(tmp_path, (), create=False) as folder, os.scandir(folder.fd) as others:
+        next(others)
+        assert sorted(folder.names()) == ["one", "two"]
+
+
 def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
     """A file where a folder must be is named, and stays."""
     (tmp_path / ".outpost").write_text("mine")

@@ -122,6 +122,13 @@ def test_opening_a_fifo_does_not_wait(held: Directory) -> None:
     os.close(held.file(b"fifo"))
 
 
+def test_names_are_all_there_while_another_thread_lists(held: Directory) -> None:
+    """What another thread has read of the same descriptor takes no name away."""
+    with os.scandir(held.fd) as others:
+        next(others)
+        assert held.names() == [b"a", b"out"]
+
+
 def test_makes_directories_with_exact_mode(held: Directory) -> None:
     """What is created has the mode asked for whatever the umask; what is there keeps its own."""
     before = held.stat(b"a").st_mode
