@@ -240,6 +240,24 @@ class StagedFile:
             os.close(fd)
 
 
+def close_all(*files: StagedFile | None) -> None:
+    """Let go of files, of those that there are."""
+    for file in files:
+        if file is not None:
+            file.close()
+
+
+def teed(file: StagedFile | None, write: Callable[[bytes], object]) -> Callable[[bytes], None]:
+    """Return what hands pieces on, and keeps them as they came in a file where there is one."""
+
+    def take(data: bytes) -> None:
+        if file is not None:
+            file.write(data)
+        write(data)
+
+    return take
+
+
 class WriteBehind:
     """Writes in a thread of its own, so that who makes the next piece need not wait. Methods block.
 

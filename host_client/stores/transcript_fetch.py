@@ -23,7 +23,7 @@ from host_client.session.transcript_beginning import Beginning
 from host_client.session.transcript_scan import TranscriptScan
 from host_client.session.transcript_state import MAX_PARTS_COUNT, SavedFile
 from host_client.session.transcript_stream import TranscriptStream
-from host_client.session.transcript_writer import WriteBehind
+from host_client.session.transcript_writer import WriteBehind, close_all, teed
 from host_client.stores.contract import Notice
 from host_client.stores.transcript_order import Fetched
 
@@ -155,7 +155,7 @@ class Fetcher:
         )
         try:
             # The steps take more time than the receipt: they run beside it, some pieces behind.
-            async with opened_in_thread(WriteBehind, _tee(raw, stream)) as behind:
+            async with opened_in_thread(WriteBehind, teed(raw, stream.feed)) as behind:
                 read = await self._read(order, behind.write, source)
                 if packed and read.grew:
                     raise WorkspaceError("changed", f"{printable(str(read.info.path))} grew while it was read")
@@ -164,7 +164,7 @@ class Fetcher:
             kept = staged if raw is None or stream.is_changed else raw
             await in_thread(kept.finish, durable=self._durable)
         finally:
-            await in_thread(_close, staged, raw)
+            await in_thread(close_all, staged, raw)
         parts = source.parts if packed else source.line_parts
         saved = SavedFile(
             place=str(order.place),
@@ -222,7 +222,7 @@ class Fetcher:
             await in_thread(stream.finish, whole_lines=read.grew or self._in_use)
             await in_thread(staged.finish, durable=self._durable)
         finally:
-            await in_thread(_close, staged)
+            await in_thread(close_all, staged)
         if not staged.size_bytes and is_believed and saved.size == saved.line_bytes:
             kept = saved
             placing = order.placing("")
@@ -279,7 +279,7 @@ class Fetcher:
             await self._read(order, take, source)
             is_refused = await in_thread(finish)
         finally:
-            await in_thread(_close, staged)
+            await in_thread(close_all, staged)
         size, sha256 = staged.size_bytes, staged.digest.digest()
         saved = SavedFile(
             place=str(order.place),
@@ -389,23 +389,6 @@ class Fetcher:
 def _no_more(data: bytes) -> None:
     if data:
         raise _MoreError
-
-
-def _tee(raw: StagedFile | None, stream: TranscriptStream) -> Callable[[bytes], None]:
-    """Return what hands pieces to a stream, and keeps them as they came where that is asked for."""
-
-    def take(data: bytes) -> None:
-        if raw is not None:
-            raw.write(data)
-        stream.feed(data)
-
-    return take
-
-
-def _close(*files: StagedFile | None) -> None:
-    for file in files:
-        if file is not None:
-            file.close()
 
 
 def _grown(order: Order, read: ReadFile) -> Sequence[Notice]:

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from host_client.errors import ConfigurationError, ConflictError, OutpostError, UnavailableError
+from host_client.errors import ConfigurationError, ConflictError, OutpostError, SessionError, UnavailableError
 from host_client.sandbox.sandbox import connect
 from host_client.sandbox.transcript import Transcripts, TranscriptSource
 from host_client.stores.context import ConversationContext
 from sandbox_api.lock import LockSign
 from sandbox_api.manifest import Entry
+from sandbox_api.v1 import transcript_pb2
 from support.conversation import files_below
 from support.cutting_proxy import cutting_proxy
 from support.daemon import running_daemon
+from support.fake_daemon import Exchange, fake_daemon, info
 from support.restore_scene import Host
 from support.transcript_format import ID, WITH_SIDECARS
 from support.wait import wait_until
@@ -233,6 +235,22 @@ async def test_a_wrong_id_is_refused_before_anything_is_sent(tmp_path: Path) -> 
             await restore(daemon.target, restore_id="a/b")
         assert caught.value.reason == "invalid_id"
         assert not home_of(daemon).exists()
+
+
+async def test_a_lie_about_what_is_staged_is_refused() -> None:
+    """A daemon that tells of a digest that is none breaks its word, and gets nothing."""
+
+    async def lie(exchange: Exchange) -> None:
+        await exchange.receive()
+        await exchange.send(transcript_pb2.TranscriptStagedFile(path=LARGE.encode(), size=5, sha256=b"short"))
+
+    async def tell(exchange: Exchange) -> None:
+        await exchange.send(info(capabilities=["transcript.restore.id"]))
+
+    async with fake_daemon(TranscriptService_ListStaged=lie, DaemonService_GetInfo=tell) as target:
+        with pytest.raises(SessionError) as caught:
+            await restore(target)
+    assert caught.value.reason == "protocol"
 
 
 def long_line(directory: Path) -> bytes:
