@@ -14,10 +14,12 @@ from host_client.errors import SessionError, printable
 from host_client.sandbox.task import in_thread, opened_in_thread
 from host_client.session.bundle import BundleWriter, Folder
 from host_client.session.failure import host_failures
+from host_client.stores.archive_content import is_native
 from host_client.stores.bundle import STEPS, SessionBundleConversations
 from host_client.stores.transcript import TranscriptConversations
 from host_client.stores.transcript_home import HostHome
-from sandbox_api.manifest import Entry
+from host_client.stores.transcript_kept import effective_limits
+from sandbox_api.manifest import Entry, bundle_digest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -93,9 +95,19 @@ async def write_content(
 
     Raises:
         SessionError: `digest_mismatch`; `corrupt`: the files are no conversation of the format.
-        LimitError: `disk_full`, `read_only`, `descriptors`.
+        LimitError: `max_bytes`, `max_files`; `disk_full`, `read_only`, `descriptors`.
         OutpostError: those of `fetch`.
     """
+    entries = content.entries
+    # Before anything is fetched: one small object, named again and again, is as large as its manifest says.
+    limits = context.effective_limits if isinstance(base, SessionBundleConversations) else effective_limits(context)
+    limits.check(bytes_count=sum(entry.size for entry in entries), files_count=len(entries))
+    # The base finds its files by looking: others beside them would stay on this host, and count for nobody.
+    if is_native(base) and bundle_digest(entries) != content.digest:
+        raise SessionError(
+            "digest_mismatch",
+            f"the archived files of {content.conversation_id} do not have the digest of the whole",
+        )
     async with opened_in_thread(_writer, base, content, context) as writer:
         filling = _Filling(writer, content.entries)
         await fetch(filling.take)
