@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from host_client.cli.local_time import local_time
 from host_client.cli.output import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from datetime import datetime
 
     from host_client.stores.archive_index import Snapshot
     from host_client.stores.archive_survey import ConversationName, SnapshotName
@@ -39,7 +39,7 @@ def snapshot_line(snapshot: Snapshot) -> str:
     ]
     told = [
         snapshot.snapshot_id,
-        when(snapshot.created_at),
+        local_time(snapshot.created_at),
         size(snapshot.bytes_count),
         f"+{size(snapshot.added_bytes)}",
     ]
@@ -65,8 +65,3 @@ def name_documents(names: Iterable[ConversationName]) -> list[dict[str, str]]:
 def snapshot_name_documents(names: Iterable[SnapshotName]) -> list[dict[str, str]]:
     """Return names of snapshots as plain data."""
     return [{"format": name.format, "id": name.id, "snapshot": name.snapshot_id} for name in names]
-
-
-def when(time: datetime) -> str:
-    """Tell a time in this host's zone."""
-    return time.astimezone().strftime("%Y-%m-%d %H:%M:%S")

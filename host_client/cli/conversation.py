@@ -16,6 +16,7 @@ from host_client.agents.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from host_client.cli.local_time import local_time
 from host_client.cli.visible import visible, visible_line
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def message_lines(message: Message, *, width_count: int | None) -> Iterator[str]
         message: What to show.
         width_count: Columns of the terminal: lines are wrapped, and the first one is styled; None: neither.
     """
-    when = message.time.astimezone().strftime("  %Y-%m-%d %H:%M:%S") if message.time else ""
+    when = local_time(message.time, "  %Y-%m-%d %H:%M:%S") if message.time else ""
     if all(isinstance(part, MarkPart) for part in message.parts):
         head = ""
     elif width_count is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from host_client.agents.registry import builtin_format
+from host_client.cli.local_time import local_time
 from host_client.cli.options import json_option, place_options
 from host_client.cli.output import Output
 from host_client.sandbox.sandbox import connect
@@ -52,10 +53,7 @@ async def list_entries(
             for entry in entries
         ]
     }
-    lines = [
-        f"{entry.name}  {entry.set_aside.astimezone():%Y-%m-%d %H:%M:%S}  {entry.session_path or '-'}"
-        for entry in entries
-    ]
+    lines = [f"{entry.name}  {local_time(entry.set_aside)}  {entry.session_path or '-'}" for entry in entries]
     Output(as_json).result(document, lines or ["nothing was set aside"])
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from host_client.agents.registry import builtin_format
+from host_client.cli.local_time import local_time
 from host_client.cli.options import json_option, place_options
 from host_client.cli.output import Output, size
 from host_client.sandbox.sandbox import connect
@@ -44,7 +45,7 @@ async def sessions(
     }
     lines = []
     for item in found:
-        modified = item.modified.astimezone().strftime("%Y-%m-%d %H:%M") if item.modified else "-".ljust(16)
+        modified = local_time(item.modified, "%Y-%m-%d %H:%M") if item.modified else "-".ljust(16)
         marks = [
             *([size(item.bytes_count)] if item.bytes_count is not None else []),
             *([] if item.complete else ["incomplete"]),

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from host_client.cli.archive_document import snapshot_document, when
+from host_client.cli.archive_document import snapshot_document
 from host_client.cli.archive_options import archive_options
+from host_client.cli.local_time import local_time
 from host_client.cli.options import json_option
 from host_client.cli.output import Output, size
 
@@ -38,7 +39,7 @@ async def list_conversations(*, place: ArchivePlace, as_json: bool) -> None:
             [
                 one.format.ljust(8),
                 one.id,
-                when(one.newest.created_at),
+                local_time(one.newest.created_at),
                 f"{one.snapshots_count} snapshot(s)",
                 size(one.newest.bytes_count),
                 *([f"is {one.native_id}"] if one.native_id != one.id else []),
