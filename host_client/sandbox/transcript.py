@@ -59,12 +59,14 @@ class TranscriptSource:
             what an earlier attempt has left.
         mode: Permission bits.
         append_lines: The content is lines to add to a file that other conversations share, where it lacks them.
+        placed_last: It takes its place behind those that come later.
     """
 
     path: PurePosixPath
     pieces: Callable[[], Iterator[bytes]]
     mode: int = 0o600
     append_lines: bool = False
+    placed_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,9 @@ class OutgoingFiles:
         path = os.fsencode(source.path)
         if problem := path_problem(path):
             raise SessionError("unsafe_name", f"the path '{printable(path)}' of a transcript {problem}")
-        begin = transcript_pb2.TranscriptFile(path=path, mode=source.mode, append_lines=source.append_lines)
+        begin = transcript_pb2.TranscriptFile(
+            path=path, mode=source.mode, append_lines=source.append_lines, placed_last=source.placed_last
+        )
         with ExitStack() as stack:
             pieces, sha256 = stack.enter_context(_closing(source.pieces())), hashlib.sha256()
             if (staged := self._staged.get(path)) and staged.size and not source.append_lines:

@@ -129,8 +129,9 @@ class _Sending:
             if file is None:
                 yield None
             else:
-                place = self.main if file.path == self.spool.main else self._places[file.path]
-                yield TranscriptSource(place, partial(self._pieces, file, place))
+                is_main = file.path == self.spool.main
+                place = self.main if is_main else self._places[file.path]
+                yield TranscriptSource(place, partial(self._pieces, file, place), placed_last=is_main)
         files = HostFiles(self.spool.home)
         for member in self.spool.members.related:
             is_there = member.kind == "lines" and files.status(member.path) is not None

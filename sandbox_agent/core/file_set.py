@@ -161,7 +161,14 @@ class FileSet:
         self._is_kept = True
 
     def begin_file(
-        self, path: bytes, mode: int, *, append_lines: bool, from_offset: int = 0, prefix_sha256: bytes = b""
+        self,
+        path: bytes,
+        mode: int,
+        *,
+        append_lines: bool,
+        from_offset: int = 0,
+        prefix_sha256: bytes = b"",
+        placed_last: bool = False,
     ) -> None:
         """Begin a file; see `FileSetStaging.begin`.
 
@@ -171,6 +178,7 @@ class FileSet:
             append_lines: Whether its content is lines to append.
             from_offset: Behind how much of what an earlier attempt has staged it goes on.
             prefix_sha256: SHA-256 of that; empty: it does not go on.
+            placed_last: Whether it takes its place behind those that come later.
 
         Raises:
             ConflictError: `target_changed`: that is not staged any more.
@@ -183,6 +191,7 @@ class FileSet:
                 raise SessionError("protocol", f"'{printable(path)}' cannot go on: nothing of it may wait")
             go_on = partial(kept.take, path, from_offset, prefix_sha256)
         self._staging.begin(path, mode, is_lines=append_lines, from_offset=from_offset, go_on=go_on)
+        self._staging.members[-1].is_last = placed_last
 
     def feed(self, data: bytes) -> None:
         """Add to the content of the file that was begun last."""
@@ -223,7 +232,8 @@ class FileSet:
                 if not member.is_lines:
                     check_unchanged(self._home, member.path, member.before)
             check_idle(self._home, self._place.signs, force=self._place.force)
-            result = self._place_all([member for member in members if member.staged])
+            in_order = sorted(members, key=lambda member: member.is_last)
+            result = self._place_all([member for member in in_order if member.staged])
         touch(self._home, (member.path for member in members if not member.staged and not member.is_lines))
         return result
 

@@ -41,6 +41,7 @@ class Member:
         before: What stood at its path when it began to arrive; None: nothing.
         size: Bytes that have arrived.
         staged: What is staged of it; None: nothing any more, since the home has the same.
+        is_last: Whether it takes its place behind those that come later.
     """
 
     path: bytes
@@ -49,6 +50,7 @@ class Member:
     before: Snapshot | None
     size: int = 0
     staged: Identity | None = None
+    is_last: bool = False
 
 
 class FileSetStaging:

@@ -77,6 +77,7 @@ async def receive_files(incoming: Incoming, worker: Worker, files: FileSet) -> A
                 append_lines=message.append_lines,
                 from_offset=message.from_offset,
                 prefix_sha256=message.prefix_sha256,
+                placed_last=message.placed_last,
             )
             await backlog.add(begin, len(message.path))
             check = PayloadCheck(from_offset=message.from_offset)

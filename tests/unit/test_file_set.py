@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandbox_agent.core import file_set_record, syscall
+from sandbox_agent.core.file_set_commit import Commit
 from sandbox_api.limits import MAX_FILES_COUNT
 from support.file_set import (
     LINES,
+    MAIN,
     NEW,
     OLD,
     OTHERS,
@@ -31,6 +33,7 @@ from support.restoring import files_of, restoring_sandbox, staged
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from sandbox_agent.core.file_set_commit import Planned
 
 REPLACED = {path: data for path, data in OLD.items() if NEW[path] != data}
 
@@ -174,3 +177,26 @@ def test_most_files_fit_into_a_note() -> None:
     moves = [file_set_record.Move(path, 1 << 60, 1 << 60)] * MAX_FILES_COUNT
     size = sum(len(json.dumps(line)) + 1 for line in file_set_record.decision(moves, []))
     assert size < file_set_record.MAX_LINES_BYTES
+
+
+def test_what_is_to_be_last_takes_its_place_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A main transcript that comes first is moved behind its companions, which keep their order."""
+    moved: list[str] = []
+    real = Commit._move
+
+    def move(commit: Commit, index: int, planned: Planned) -> None:
+        moved.append(planned.path.decode())
+        real(commit, index, planned)
+
+    monkeypatch.setattr(Commit, "_move", move)
+    files = {MAIN: NEW[MAIN], **{path: data for path, data in NEW.items() if path != MAIN}}
+    with restoring_sandbox(tmp_path) as held:
+        make_home(tmp_path, {})
+        with open_set(held) as one:
+            for path, data in files.items():
+                one.begin_file(path.encode(), 0, append_lines=False, placed_last=path == MAIN)
+                one.feed(data)
+                one.end_file(hashlib.sha256(data).digest())
+            one.commit(len(files), sum(map(len, files.values())))
+        assert moved == [path for path in files if path != MAIN] + [MAIN]
+        assert conversation(tmp_path) == NEW

@@ -79,18 +79,20 @@ class TranscriptStagedFile(_message.Message):
     def __init__(self, path: _Optional[bytes] = ..., size: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class TranscriptFile(_message.Message):
-    __slots__ = ("path", "mode", "append_lines", "from_offset", "prefix_sha256")
+    __slots__ = ("path", "mode", "append_lines", "from_offset", "prefix_sha256", "placed_last")
     PATH_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     APPEND_LINES_FIELD_NUMBER: _ClassVar[int]
     FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PREFIX_SHA256_FIELD_NUMBER: _ClassVar[int]
+    PLACED_LAST_FIELD_NUMBER: _ClassVar[int]
     path: bytes
     mode: int
     append_lines: bool
     from_offset: int
     prefix_sha256: bytes
-    def __init__(self, path: _Optional[bytes] = ..., mode: _Optional[int] = ..., append_lines: _Optional[bool] = ..., from_offset: _Optional[int] = ..., prefix_sha256: _Optional[bytes] = ...) -> None: ...
+    placed_last: bool
+    def __init__(self, path: _Optional[bytes] = ..., mode: _Optional[int] = ..., append_lines: _Optional[bool] = ..., from_offset: _Optional[int] = ..., prefix_sha256: _Optional[bytes] = ..., placed_last: _Optional[bool] = ...) -> None: ...
 
 class TranscriptCommit(_message.Message):
     __slots__ = ("files_count", "bytes_count")
