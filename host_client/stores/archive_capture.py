@@ -71,7 +71,7 @@ class ArchiveCapture:
         """
         record = await self._captured(private)
         stored, newest = self.stored, self.newest
-        lost = await self.reader.lost(newest) if self.looks_for_data and newest is not None else set()
+        lost = await self.reader.lost(newest.names) if self.looks_for_data and newest is not None else set()
         if stored is not None and newest is not None and record.digest == newest.digest and not lost:
             self.published = stored
             return replace(record, unchanged=True)

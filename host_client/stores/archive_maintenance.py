@@ -16,8 +16,9 @@ from host_client.stores.archive_layout import Layout
 from host_client.stores.archive_prune import GRACE_SECONDS, Pruning
 from host_client.stores.archive_retention import PruneRules
 from host_client.stores.archive_stats import measure
-from host_client.stores.archive_survey import CONCURRENCY_COUNT, Survey
+from host_client.stores.archive_survey import Survey
 from host_client.stores.archive_verify import Verification
+from host_client.stores.in_order import CONCURRENCY_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
@@ -142,8 +143,8 @@ class ConversationArchive:
             younger_than_seconds: Keep snapshots that were written less long ago, by the clock of the store. Any rule
                 keeps, and the newest of each conversation stays in any case.
             garbage_only: Keep all snapshots.
-            grace_seconds: No push to the namespace takes longer than this; 0: nobody writes to it now, and everything
-                goes in this run.
+            grace_seconds: Longer than a push to the namespace takes, or more than ten minutes: a push that lasts longer
+                than five looks itself; 0: nobody writes to it now, and everything goes in this run.
             dry_run: Tell what would be done. Nothing changes, but for an object that is written to learn the store's
                 time, and removed.
 

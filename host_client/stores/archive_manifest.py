@@ -115,6 +115,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return (chunk for stream in self.streams for chunk in stream.chunks)
 
     @property
+    def names(self) -> set[str]:
+        """The names of all data objects."""
+        return {chunk.name for chunk in self.chunks}
+
+    @property
     def references(self) -> dict[str, ChunkReference]:
         """All data objects by what names their content, without generations."""
         return {content_name(chunk.name): chunk for chunk in self.chunks}
@@ -143,7 +148,7 @@ def encode_manifest(manifest: Manifest, codec: Codec, *, about: str) -> bytes:
 def decode_manifest(stored: bytes, codec: Codec, *, about: str) -> Manifest:
     """Read a manifest that was stored under the key `about`.
 
-    Whether it is the one that an index means is to be checked by `check_snapshot` of `archive_index`.
+    Whether it is the one that an index means is to be checked by `read_manifest` of `archive_index`.
 
     Raises:
         SessionError: `corrupt`, `tampered`.

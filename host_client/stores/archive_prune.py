@@ -1,6 +1,6 @@
 """Removing old snapshots, and what no snapshot needs any more, while others write.
 
-The one rule: nothing is removed that an index names, or that a writer who began less than the grace period ago may be
+The one rule: nothing is removed that an index names, or that a writer who looked less than the grace period ago may be
 about to name. That is why data goes in two steps: it is marked, which tells writers not to count on it, and removed
 when the mark is older than the grace period and every index, read after that, still does not name it.
 
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final
 from host_client.errors import ConfigurationError, ConflictError, UnavailableError
 from host_client.sandbox.task import in_thread
 from host_client.stores.archive_index import encode_index
-from host_client.stores.archive_survey import ConversationName, SnapshotName, each, in_order
+from host_client.stores.archive_survey import ConversationName, SnapshotName
+from host_client.stores.in_order import each, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from host_client.transports.contract import ObjectInfo
 
 GRACE_SECONDS: Final = 24 * 60 * 60
-"""Longest that a push may take, unless the caller says otherwise."""
+"""How long what nobody names is left alone, unless the caller says otherwise."""
 
 _MAX_PROBE_SECONDS: Final = 60 * 60
 _CLOCK_STEP: Final = timedelta(seconds=1)
@@ -90,7 +91,7 @@ class Pruning:
     Args:
         survey: Reads it.
         rules: Which snapshots stay.
-        grace_seconds: No push takes longer; 0: nobody writes.
+        grace_seconds: Longer than a push takes, or more than ten minutes; 0: nobody writes.
         dry_run: Whether only to tell what would be done.
 
     Raises:
@@ -272,7 +273,12 @@ class Pruning:
         elif self._is_past(mark, now):
             found = await self._transport.stat(info.key)
             # One younger than its mark is not what was marked: another prune removed that, and it was written again.
-            if found is not None and (self._grace_seconds == 0 or found.modified + _CLOCK_STEP < mark.modified):
+            is_marked_one = found is not None and (
+                self._grace_seconds == 0 or found.modified + _CLOCK_STEP < mark.modified
+            )
+            if is_marked_one and await self._transport.stat(mark.key) is None:
+                return  # another prune found it named; who began since then counts on it
+            if found is not None and is_marked_one:
                 await self._remove_counted(found)
             await self._remove(mark)
 

@@ -4,13 +4,15 @@ The one rule: what an index names is there before the index says so. Until the l
 all others, the archive is as it was; what a writer leaves that did not come so far is named by nothing.
 
 An object that is there already is used unless it is marked by prune, which may be about to remove it: a marked one is
-written again under a new generation (`docs/adr/0022-marks-of-prune.md`).
+written again under a new generation (`docs/adr/0022-marks-of-prune.md`). So is one that a push which took long finds
+gone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -49,6 +51,14 @@ _LOOKED_FOR_BYTES = 32 << 10
 _MAX_ROUNDS_COUNT = 5
 """How often what prune has marked meanwhile is written again, before its end is to be waited for."""
 
+_LONG_SECONDS = 300.0
+"""After so long a push does not take for granted that what it wrote or found is still there. Grace periods are longer
+than this by far; only who looks so often can rely on them."""
+
+
+def _awake_or_asleep_seconds() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draft:
@@ -80,18 +90,20 @@ class Publication:
     Attributes:
         reader: Has transport, layout and codec.
         usable: Objects known to be there, by the name of their content.
-        marked: Objects that prune may be about to remove.
+        marked: Objects that prune may be about to remove, or has removed meanwhile.
+        vouched: Objects that the index names which is to be replaced: while it is there, nobody removes them.
         lost: Objects that older snapshots name and that are not there: they are written again under the same name.
-        used: Objects that were there already and are named by the snapshot.
         stored_bytes: What was written.
+        clock: Tells seconds, those included that this host slept.
     """
 
     reader: ArchiveReader
     usable: dict[str, ChunkReference] = field(default_factory=dict)
     marked: set[str] = field(default_factory=set)
+    vouched: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
-    used: set[str] = field(default_factory=set)
     stored_bytes: int = 0
+    clock: Callable[[], float] = _awake_or_asleep_seconds
 
     async def capture(self, draft: Draft, files: Sequence[ContentFile], newest: Manifest | None) -> StoredIndex:
         """Publish files as a snapshot, and return the index that names it.
@@ -107,7 +119,8 @@ class Publication:
             OutpostError: those of the transport.
         """
         if newest is not None:
-            self.usable.update((content_name(chunk.name), chunk) for chunk in newest.chunks)
+            self.usable.update(newest.references)
+            self.vouched |= newest.names
         return await self._publish(draft, lambda: self._cut(files, newest))
 
     async def fork(self, draft: Draft, manifest: Manifest) -> StoredIndex:
@@ -125,18 +138,22 @@ class Publication:
         return await self._publish(draft, streams)
 
     async def _publish(self, draft: Draft, make_streams: Callable[[], Awaitable[Sequence[Stream]]]) -> StoredIndex:
+        begun_seconds = self.clock()
         self.marked = await self._marks()
         for _ in range(_MAX_ROUNDS_COUNT):
-            self.used.clear()
             streams = tuple(await make_streams())
             snapshot = await self._write_manifest(draft, streams)
-            if self.used:
-                self.marked |= await self._marks()
-            if self.used.isdisjoint(self.marked):
+            named = {chunk.name for stream in streams for chunk in stream.chunks}
+            looked_seconds = self.clock()
+            self.marked |= await self._marks()
+            if looked_seconds - begun_seconds > _LONG_SECONDS:
+                # In this order: what is there now and was not marked before stays for a grace period from then on.
+                self.marked |= await self.reader.lost(named - self.vouched)
+            if named.isdisjoint(self.marked) and self.clock() - looked_seconds <= _LONG_SECONDS:
                 return await self._write_index(draft, snapshot)
         raise ConflictError(
             "stale_revision",
-            f"prune has marked again and again what {draft.archive_id} needs",
+            f"prune has marked again and again what {draft.archive_id} needs, or the store was too slow to tell",
             hint="is it run with a grace period that is shorter than a capture takes? Capture again after its end",
         )
 
@@ -174,13 +191,14 @@ class Publication:
             reference = chunk.reference or self.usable.get(chunk.name)
             if reference is None or reference.name in self.marked or reference.name in self.lost:
                 return chunk
-            self.used.add(reference.name)
             found.append(reference)
         return None
 
     async def _put(self, chunk: Chunk, slots: asyncio.Semaphore) -> ChunkReference:
+        known = chunk.reference or self.usable.get(chunk.name)
+        is_lost = known is not None and known.name in self.lost
         try:
-            reference = await self._written(chunk.name, chunk.data)
+            reference = await self._written(known.name if known and is_lost else chunk.name, chunk.data)
         finally:
             slots.release()
         self.usable[chunk.name] = reference
@@ -197,9 +215,6 @@ class Publication:
                 except ConflictError as error:
                     if error.reason != "stale_revision":
                         raise  # else another writer was faster, or this very content is there twice
-                else:
-                    return ChunkReference(name, len(data))
-            self.used.add(name)
             return ChunkReference(name, len(data))
         again = new_generation(name)
         await self._write(layout.data_key(again), data)
@@ -218,7 +233,6 @@ class Publication:
             if reference.name in self.marked:
                 reference = await self._written(content_name(reference.name), await self.reader.chunk(reference))
                 self.usable[content_name(chunk.name)] = reference
-            self.used.add(reference.name)
             found.append(reference)
         return tuple(found)
 

@@ -6,7 +6,6 @@ the end of what there is.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,10 +15,11 @@ from host_client.sandbox.task import in_thread, task_group
 from host_client.stores.archive_codec import MAX_OVERHEAD_BYTES
 from host_client.stores.archive_index import MAX_INDEX_BYTES, decode_index, read_manifest
 from host_client.stores.archive_manifest import MAX_MANIFEST_BYTES
+from host_client.stores.in_order import each
 
 if TYPE_CHECKING:
     from asyncio import Task
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from host_client.stores.archive_codec import Codec
     from host_client.stores.archive_index import Index, Snapshot
@@ -127,23 +127,19 @@ class ArchiveReader:
             while ahead:
                 await take_first()
 
-    async def lost(self, manifest: Manifest) -> set[str]:
-        """Look which data objects of a snapshot are not there, and return their names; none is read.
+    async def lost(self, names: Iterable[str]) -> set[str]:
+        """Look which data objects are not there, and return their names; none is read.
 
         Raises:
             OutpostError: those of the transport.
         """
         lost: set[str] = set()
-        slots = asyncio.Semaphore(MAX_AHEAD_COUNT)
 
         async def look(name: str) -> None:
-            async with slots:
-                if await self.transport.stat(self.layout.data_key(name)) is None:
-                    lost.add(name)
+            if await self.transport.stat(self.layout.data_key(name)) is None:
+                lost.add(name)
 
-        async with task_group() as group:
-            for name in {chunk.name for chunk in manifest.chunks}:
-                group.create_task(look(name))
+        await each(names, look, concurrency_count=MAX_AHEAD_COUNT)
         return lost
 
     async def chunk(self, chunk: ChunkReference) -> bytes:

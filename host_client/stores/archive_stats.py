@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from host_client.stores.archive_survey import each
+from host_client.stores.in_order import each
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

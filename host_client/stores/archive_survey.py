@@ -6,29 +6,19 @@ checked. Nothing here writes.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from host_client.errors import SessionError
-from host_client.sandbox.task import task_group
 from host_client.stores.archive_read import ArchiveReader
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
     from host_client.stores.archive_codec import Codec
     from host_client.stores.archive_index import Index, Snapshot
     from host_client.stores.archive_layout import Layout
     from host_client.stores.archive_manifest import Manifest
     from host_client.stores.archive_read import StoredIndex
     from host_client.transports.contract import ObjectInfo, Transport
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-CONCURRENCY_COUNT = 8
-"""Reads that are under way at a time, unless the caller says otherwise."""
 
 
 class ConversationName(NamedTuple):
@@ -135,44 +125,3 @@ class Survey:
 
     def _reader(self, format_name: str) -> ArchiveReader:
         return ArchiveReader(self.transport, self.layout, self.codec, format_name)
-
-
-async def each(
-    items: Iterable[T], work: Callable[[T], Awaitable[None]], *, concurrency_count: int = CONCURRENCY_COUNT
-) -> None:
-    """Do some work for each item, for several at a time; the first failure ends it."""
-
-    async def nothing(_: None) -> None:
-        """Have no result."""
-
-    await in_order(items, work, nothing, concurrency_count=concurrency_count)
-
-
-async def in_order(
-    items: Iterable[T],
-    read: Callable[[T], Awaitable[R]],
-    use: Callable[[R], Awaitable[None]],
-    *,
-    concurrency_count: int = CONCURRENCY_COUNT,
-) -> None:
-    """Read items, several at a time, and use what was read in their order, one at a time.
-
-    No more than that many are read or wait to be used.
-    """
-    room = asyncio.Semaphore(concurrency_count)
-    waiting: asyncio.Queue[asyncio.Task[R] | None] = asyncio.Queue(concurrency_count)
-
-    async def reading(item: T) -> R:
-        return await read(item)
-
-    async def fill() -> None:
-        for item in items:
-            await room.acquire()
-            await waiting.put(group.create_task(reading(item)))
-        await waiting.put(None)
-
-    async with task_group() as group:
-        group.create_task(fill())
-        while (task := await waiting.get()) is not None:
-            await use(await task)
-            room.release()

@@ -14,7 +14,8 @@ from host_client.errors import LimitError, OutpostError, SessionError
 from host_client.sandbox.task import in_thread
 from host_client.stores.archive_batch import VerifiedObject, batches, other_files, read_batch
 from host_client.stores.archive_schedule import Schedule, Wanted, parts
-from host_client.stores.archive_survey import ConversationName, SnapshotName, each, in_order
+from host_client.stores.archive_survey import ConversationName, SnapshotName
+from host_client.stores.in_order import each, in_order
 from sandbox_api.manifest import bundle_digest
 
 if TYPE_CHECKING:

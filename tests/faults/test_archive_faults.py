@@ -18,8 +18,8 @@ from host_client.errors import ConflictError, OutpostError, SessionError
 from host_client.stores.archive_key import ArchiveKey
 from host_client.stores.context import ConversationContext
 from support.archive_hosts import Scene
-from support.archive_scene import ArchiveScene, InterposedTransport
 from support.faulty_transport import Fault, FaultyTransport, damage, flipped, unreachable
+from support.small_archive import InterposedTransport, SmallArchive
 from support.transcript_format import ID, lines, write_transcript
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ OLD = {"a.json": b"{}", "log.jsonl": CHUNKED}
 NEW = {"a.json": b"{1}", "log.jsonl": CHUNKED + b"more\n" * 40_000, "z.bin": os.urandom(40_000)}
 
 
-def scene_of(tmp_path: Path, key: ArchiveKey | None = None) -> ArchiveScene:
+def scene_of(tmp_path: Path, key: ArchiveKey | None = None) -> SmallArchive:
     """Return an empty archive."""
     tmp_path.mkdir(exist_ok=True)
-    return ArchiveScene(tmp_path, key=key)
+    return SmallArchive(tmp_path, key=key)
 
 
 async def operations_count(tmp_path: Path) -> int:
@@ -52,7 +52,7 @@ async def operations_count(tmp_path: Path) -> int:
     return len(counting.operations)
 
 
-async def check(scene: ArchiveScene) -> None:
+async def check(scene: SmallArchive) -> None:
     """Make sure that the archive is whole, and takes the push again."""
     report = await scene.archive().verify()
     assert not report.findings
@@ -90,7 +90,7 @@ async def test_a_push_that_is_killed_at_any_operation(tmp_path: Path) -> None:
         await check(scene)
 
 
-def killed(scene: ArchiveScene, number: int) -> bool:
+def killed(scene: SmallArchive, number: int) -> bool:
     """Push in a child that is killed right before an operation; tell whether it was."""
 
     async def kill() -> None:

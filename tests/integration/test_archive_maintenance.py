@@ -11,7 +11,8 @@ import pytest
 
 from host_client import ConfigurationError, ConversationArchive, SessionError, open_transport, sync
 from host_client.stores.archive_key import ArchiveKey
-from host_client.stores.archive_survey import ConversationName, each, in_order
+from host_client.stores.archive_survey import ConversationName
+from host_client.stores.in_order import each, in_order
 from support.faulty_transport import FaultyTransport, damage
 from support.small_archive import DAY_SECONDS, InterposedTransport, SmallArchive
 

@@ -194,6 +194,27 @@ async def test_an_object_that_was_written_again_is_not_what_was_marked(scene: Sm
     assert await scene.keys("marks") == []
 
 
+async def test_a_mark_that_another_prune_takes_away_saves_the_object(tmp_path: Path) -> None:
+    """Another run found the object named and removed its mark; a push counted on it since then: it stays."""
+    scene = SmallArchive(tmp_path)
+    for contents in ({"log": b"first"}, {"log": b"second"}):
+        await scene.push("one", contents)
+    scene.let_pass(2 * DAY_SECONDS)
+    await scene.archive().prune(keep_last=1)
+    scene.let_pass(2 * DAY_SECONDS)
+    (mark,) = await scene.keys("marks")
+
+    class Meeting(FaultyTransport):
+        async def stat(self, key: str) -> ObjectInfo | None:
+            if key == mark:
+                await scene.transport.remove(mark)
+                await scene.push("two", {"log": b"first"})
+            return await super().stat(key)
+
+    await scene.archive(Meeting(scene.transport)).prune(garbage_only=True)
+    assert await scene.restored("two") == {"log": b"first"}
+
+
 async def test_namespaces_that_continue_each_other_do_not_meet(tmp_path: Path) -> None:
     """`a`, `a/b`, `a/ab` and `a-b` have the same data; a prune of one removes nothing of the others."""
     scenes = [SmallArchive(tmp_path, namespace=name) for name in ("a", "a/b", "a/ab", "a/mycli", "a-b")]

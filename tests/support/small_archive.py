@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -65,9 +66,14 @@ class SmallArchive:
         return ArchiveReader(transport or self.transport, self.layout, Codec(self.key), format_name)
 
     async def push(
-        self, archive_id: str, files: Mapping[str, bytes], *, transport: Transport | None = None
+        self,
+        archive_id: str,
+        files: Mapping[str, bytes],
+        *,
+        transport: Transport | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> Snapshot:
-        """Archive files as the newest snapshot of a conversation."""
+        """Archive files as the newest snapshot of a conversation, by a host with some clock."""
         reader = self.reader(transport=transport)
         previous = await reader.find_index(archive_id)
         newest = await reader.manifest(previous.index, previous.index.head) if previous else None
@@ -79,7 +85,7 @@ class SmallArchive:
             previous=previous,
         )
         contents = [content_file(path, content) for path, content in sorted(files.items())]
-        return (await Publication(reader).capture(draft, contents, newest)).index.head
+        return (await Publication(reader, clock=clock).capture(draft, contents, newest)).index.head
 
     async def fork(
         self, archive_id: str, snapshot_id: str, new_id: str, *, transport: Transport | None = None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     type=Duration(),
     default=float(GRACE_SECONDS),
     show_default="24h",
-    help="No push takes longer than that; 0: nobody is pushing.",
+    help="Longer than a push takes, or than ten minutes; 0: nobody is pushing.",
 )
 @click.option("--dry-run", is_flag=True, help="Tell what would be done.")
 @json_option
