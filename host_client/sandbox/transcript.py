@@ -16,7 +16,7 @@ from host_client.sandbox.follow import follow_request
 from host_client.sandbox.request import expressible
 from host_client.sandbox.restore import MIN_COMMIT_BYTES_PER_SECOND
 from host_client.sandbox.task import in_thread
-from host_client.sandbox.transcript_restore import OutgoingFiles
+from host_client.sandbox.transcript_restore import OutgoingFiles, restored_of
 from sandbox_api.manifest import Entry
 from sandbox_api.names import check_conversation_id, check_restore_id
 from sandbox_api.v1 import payload_pb2, transcript_pb2
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from host_client.sandbox.connection import Connection
     from host_client.sandbox.follow import FollowHeld, FollowPart, FollowPattern
+    from host_client.sandbox.transcript_restore import RestoredTranscript
     from sandbox_api.lock import LockSign
 
 RESUMES = "transcript.restore.id"
@@ -67,33 +68,6 @@ class TranscriptSource:
     mode: int = 0o600
     append_lines: bool = False
     placed_last: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RestoredTranscript:
-    """A restore that was committed.
-
-    Attributes:
-        unchanged: All files were there already, byte for byte.
-        recovery: Name of what was replaced, in the recovery folder of the home; empty when nothing was.
-        replaced: Files that replaced others, below the home, at most 100.
-        added: Files where nothing was, below the home, at most 100.
-        files_count: Files that were sent.
-        bytes_count: Their content.
-        sent_bytes: What that took on the wire.
-        resumed_bytes: Content that an earlier attempt had left and was not sent.
-        entries: Path, size and SHA-256 of each file as it was sent.
-    """
-
-    unchanged: bool
-    recovery: str
-    replaced: Sequence[PurePosixPath]
-    added: Sequence[PurePosixPath]
-    files_count: int
-    bytes_count: int
-    sent_bytes: int
-    resumed_bytes: int
-    entries: Sequence[Entry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +199,7 @@ class Transcripts:
             await stream.write(transcript_pb2.TranscriptRestoreRequest(commit=outgoing.commit))
             await stream.finish_writing()
             answer = await stream.only(more_seconds=outgoing.commit_seconds)
-        return _restored(answer, conversation_id, outgoing)
+        return restored_of(answer, conversation_id, outgoing)
 
     async def _staged(
         self, home: PurePosixPath, format_name: str, conversation_id: str, restore_id: str, expected_bytes: int
@@ -379,28 +353,6 @@ class Transcripts:
             "TranscriptService/PruneRecovery", request, transcript_pb2.TranscriptPruneResponse
         )
         return tuple(reply.name(removed) for removed in answer.removed)
-
-
-def _restored(
-    answer: transcript_pb2.TranscriptRestoreResponse, conversation_id: str, outgoing: OutgoingFiles
-) -> RestoredTranscript:
-    replaced, added = reply.relative_paths(answer.replaced), reply.relative_paths(answer.added)
-    told = [*answer.replaced, *answer.added]
-    if len(set(told)) < len(told) or not {entry.path for entry in outgoing.entries}.issuperset(told):
-        raise SessionError("protocol", "the daemon tells of files that were not sent, or of one twice")
-    if (answer.unchanged and (told or answer.recovery)) or (answer.replaced and not answer.recovery):
-        raise SessionError("protocol", "the daemon's result of the restore contradicts itself")
-    return RestoredTranscript(
-        unchanged=answer.unchanged,
-        recovery=reply.recovery_name(answer.recovery, conversation_id) if answer.recovery else "",
-        replaced=replaced,
-        added=added,
-        files_count=len(outgoing.entries),
-        bytes_count=outgoing.bytes_count,
-        sent_bytes=outgoing.sent_bytes,
-        resumed_bytes=outgoing.resumed_bytes,
-        entries=outgoing.entries,
-    )
 
 
 def _recovery_item(item: transcript_pb2.TranscriptRecoveryEntry, conversation_id: str) -> TranscriptRecoveryItem:

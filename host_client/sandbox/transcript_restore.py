@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from host_client.errors import SessionError, printable
+from host_client.sandbox import reply
 from host_client.sandbox.restore import MIN_COMMIT_BYTES_PER_SECOND
 from host_client.sandbox.task import in_thread, task_group
 from sandbox_api.framing import Batcher
@@ -26,7 +27,8 @@ from sandbox_api.v1 import payload_pb2, transcript_pb2
 from sandbox_api.wire import chunk_message
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import PurePosixPath
 
     from host_client.sandbox.transcript import TranscriptSource
 
@@ -38,6 +40,33 @@ _NOTHING_STAGED: Mapping[bytes, Entry] = MappingProxyType({})
 
 _MIN_COMMIT_FILES_PER_SECOND = 200
 """Slowest pace at which a daemon is expected to move files: each is looked at, exchanged and noted on its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredTranscript:
+    """A restore that was committed.
+
+    Attributes:
+        unchanged: All files were there already, byte for byte.
+        recovery: Name of what was replaced, in the recovery folder of the home; empty when nothing was.
+        replaced: Files that replaced others, below the home, at most 100.
+        added: Files where nothing was, below the home, at most 100.
+        files_count: Files that were sent.
+        bytes_count: Their content.
+        sent_bytes: What that took on the wire.
+        resumed_bytes: Content that an earlier attempt had left and was not sent.
+        entries: Path, size and SHA-256 of each file as it was sent.
+    """
+
+    unchanged: bool
+    recovery: str
+    replaced: Sequence[PurePosixPath]
+    added: Sequence[PurePosixPath]
+    files_count: int
+    bytes_count: int
+    sent_bytes: int
+    resumed_bytes: int
+    entries: Sequence[Entry]
 
 
 @dataclass(slots=True)
@@ -219,3 +248,30 @@ def _closing(items: Iterable[T]) -> Iterator[Iterator[T]]:
     finally:
         if isinstance(iterator, Generator):
             iterator.close()
+
+
+def restored_of(
+    answer: transcript_pb2.TranscriptRestoreResponse, conversation_id: str, outgoing: OutgoingFiles
+) -> RestoredTranscript:
+    """Return what a daemon answered to a restore, checked.
+
+    Raises:
+        SessionError: `protocol`: it cannot be what came of the files that were sent.
+    """
+    replaced, added = reply.relative_paths(answer.replaced), reply.relative_paths(answer.added)
+    told = [*answer.replaced, *answer.added]
+    if len(set(told)) < len(told) or not {entry.path for entry in outgoing.entries}.issuperset(told):
+        raise SessionError("protocol", "the daemon tells of files that were not sent, or of one twice")
+    if (answer.unchanged and (told or answer.recovery)) or (answer.replaced and not answer.recovery):
+        raise SessionError("protocol", "the daemon's result of the restore contradicts itself")
+    return RestoredTranscript(
+        unchanged=answer.unchanged,
+        recovery=reply.recovery_name(answer.recovery, conversation_id) if answer.recovery else "",
+        replaced=replaced,
+        added=added,
+        files_count=len(outgoing.entries),
+        bytes_count=outgoing.bytes_count,
+        sent_bytes=outgoing.sent_bytes,
+        resumed_bytes=outgoing.resumed_bytes,
+        entries=outgoing.entries,
+    )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import PurePosixPath
 
-    from host_client.sandbox.transcript import RestoredTranscript
+    from host_client.sandbox.transcript_restore import RestoredTranscript
     from host_client.stores.context import ConversationContext
     from host_client.stores.contract import ConversationRecord
     from host_client.stores.layout import SandboxPlace, TranscriptLayout

@@ -25,7 +25,7 @@ from support.lie import HANG_SECONDS, refusal
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from host_client.sandbox.transcript import RestoredTranscript
+    from host_client.sandbox.transcript_restore import RestoredTranscript
 
     Script = Callable[[Exchange], Awaitable[None]]
 

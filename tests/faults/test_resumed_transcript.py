@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from host_client.sandbox.transcript import RestoredTranscript
+    from host_client.sandbox.transcript_restore import RestoredTranscript
     from support.daemon import RunningDaemon
 
 pytestmark = pytest.mark.anyio

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from host_client.sandbox.sandbox import Sandbox
-    from host_client.sandbox.transcript import RestoredTranscript
+    from host_client.sandbox.transcript_restore import RestoredTranscript
     from support.daemon import RunningDaemon
 
 pytestmark = pytest.mark.anyio
