@@ -52,7 +52,7 @@ def check_size(key: str, stored_bytes: int, max_bytes: int) -> None:
         )
 
 
-def open_frame(key: str, stored: bytes | memoryview) -> bytes:
+def open_frame(key: str, stored: bytes | bytearray | memoryview) -> bytes:
     """Return the data of a stored object.
 
     Raises:

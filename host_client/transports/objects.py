@@ -25,7 +25,7 @@ from host_client.transports.path import folders_of, key_of, path_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from obstore import ObjectMeta, PutMode, PutResult, UpdateVersion
+    from obstore import GetResult, ObjectMeta, PutMode, PutResult, UpdateVersion
     from obstore.store import AzureConfig, ClientConfig, ObjectStore, RetryConfig, S3Config
 
 _PROBE: Final = ".probe!"
@@ -37,6 +37,9 @@ _PROCESS_ID: Final = os.getpid()
 _LISTED_COUNT: Final = 1000
 _FAILURES: Final = (BaseError, OSError, ValueError, NotImplementedError)
 """What obstore raises: its own classes, and built-in ones beside them."""
+
+_PIECE_BYTES: Final = 1 << 20
+"""What a body is taken in."""
 
 _IN_LOOP_MAX_BYTES: Final = 128 << 10
 """What takes longer to hash than a thread to start is hashed in one."""
@@ -137,7 +140,7 @@ class ObjectTransport:
             size = result.meta["size"]
             # Before the body is taken: what is too large is never in memory.
             check_size(key, size, max_bytes)
-            stored = memoryview(await result.bytes_async())
+            stored = await _body(result, size)
         except FileNotFoundError:
             await self._check_there()
             return None
@@ -234,6 +237,16 @@ class ObjectTransport:
 
     def _path(self, key: str) -> str:
         return "/".join((*self._prefix, *path_of(key)))
+
+
+async def _body(result: GetResult, size: int) -> bytearray:
+    """Read a body, and of one that is longer than it said no more than tells so."""
+    body = bytearray()
+    async for piece in result.stream(_PIECE_BYTES):
+        body += memoryview(piece)
+        if len(body) > size:
+            break
+    return body
 
 
 async def _with_header(data: bytes) -> bytes:

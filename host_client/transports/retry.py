@@ -10,7 +10,7 @@ import random
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from host_client.errors import ConflictError, OutpostError, SessionError
+from host_client.errors import ConflictError, OutpostError, SessionError, UnavailableError
 from host_client.transports.contract import MAX_OBJECT_BYTES
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from host_client.transports.contract import ObjectInfo, StoredObject, Transport
 
 T = TypeVar("T")
+
+_MAX_AGAIN_COUNT = 10_000
+"""How many objects a listing of few may tell twice, before it is taken for one without an end."""
 
 
 class RetryingTransport:
@@ -103,8 +106,14 @@ class RetryingTransport:
         told: set[str] = set()
         begun, attempts_count = self._clock(), 0
         while True:
+            listed_count = 0
             try:
                 async for found in self._inner.list(prefix):
+                    listed_count += 1
+                    if listed_count > 2 * len(told) + _MAX_AGAIN_COUNT:
+                        raise UnavailableError(
+                            "store_unreachable", f"{self.name} lists the same objects again and again, without an end"
+                        )
                     if found.key not in told:
                         told.add(found.key)
                         yield found

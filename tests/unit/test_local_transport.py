@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from host_client.errors import ConfigurationError, LimitError, OutpostError, UnavailableError, WorkspaceError
+from host_client.errors import (
+    ConfigurationError,
+    LimitError,
+    OutpostError,
+    SessionError,
+    UnavailableError,
+    WorkspaceError,
+)
+from host_client.transports.frame import check_size, open_frame
 from host_client.transports.local import LocalTransport
 from support.killed import killed_at
 from support.wait import wait_until
@@ -270,3 +278,29 @@ async def test_the_directory_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     assert transport.name == f"file://{tmp_path}/store"
     await transport.write(KEY, b"x", if_revision=None)
     assert (tmp_path / "store/a/b!").is_file()
+
+
+async def test_a_file_that_grows_while_it_is_read_is_not_taken_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No more of it is in memory than shows that it is not what was looked at."""
+    transport = LocalTransport(tmp_path)
+    await transport.write(KEY, b"x", if_revision=None)
+    size = (tmp_path / "a/b!").stat().st_size
+    opened: list[int] = []
+
+    def grow(key: str, stored_bytes: int, max_bytes: int) -> None:
+        check_size(key, stored_bytes, max_bytes)
+        with (tmp_path / "a/b!").open("ab") as file:
+            file.write(bytes(1 << 20))
+
+    def open_noted(key: str, stored: bytes) -> bytes:
+        opened.append(len(stored))
+        return open_frame(key, stored)
+
+    monkeypatch.setattr("host_client.transports.local.check_size", grow)
+    monkeypatch.setattr("host_client.transports.local.open_frame", open_noted)
+    with pytest.raises(SessionError) as caught:
+        await transport.read(KEY)
+    assert caught.value.reason == "digest_mismatch"
+    assert opened == [size + 1]

@@ -12,10 +12,10 @@ from host_client.transports.retry import RetryingTransport
 from support.faulty_transport import Fault, FaultyTransport, unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from host_client.transports.contract import Transport
+    from host_client.transports.contract import ObjectInfo, Transport
 
 pytestmark = pytest.mark.anyio
 
@@ -190,3 +190,27 @@ async def test_a_broken_listing_goes_on(scene: Callable[..., Scene]) -> None:
 
 async def _keys(transport: Transport) -> list[str]:
     return [found.key async for found in transport.list()]
+
+
+class _Endless(FaultyTransport):
+    """A store that lists the same objects for ever."""
+
+    async def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
+        """List them."""
+        while True:
+            async for found in super().list(prefix):
+                yield found
+
+
+async def test_a_listing_without_an_end_is_given_up(tmp_path: Path) -> None:
+    """Who lists what it has told already, again and again, is out of order, and nobody waits for it."""
+    plain = LocalTransport(tmp_path)
+    for number in range(200):
+        await plain.write(f"a/{number}", b"x", if_revision=None)
+    transport = RetryingTransport(_Endless(plain), max_attempts_count=1)
+    listing = transport.list("a")
+    told = [(await anext(listing)).key for _ in range(200)]
+    with pytest.raises(UnavailableError) as caught:
+        await anext(listing)
+    assert caught.value.reason == "store_unreachable"
+    assert sorted(told) == sorted(f"a/{number}" for number in range(200))
