@@ -64,11 +64,12 @@ from host_client.sandbox.transcript import Holder, TranscriptRecoveryItem, Undon
 from host_client.session.inspect import Inspection, TranscriptFinding, inspect_transcript
 from host_client.session.redaction import FunctionRule, LiteralRule, PatternRule, Redaction
 from host_client.session.relocate_file import Relocated, relocate_file
-from host_client.stores.archive import ArchiveReference, TransportConversations
+from host_client.stores.archive import TransportConversations
 from host_client.stores.archive_index import Snapshot
 from host_client.stores.archive_key import ArchiveKey
 from host_client.stores.archive_maintenance import ArchivedConversation, ConversationArchive
 from host_client.stores.archive_prune import PruneReport
+from host_client.stores.archive_read import ArchiveReference
 from host_client.stores.archive_stats import ArchiveStats, ConversationStats
 from host_client.stores.archive_survey import ConversationName, SnapshotName
 from host_client.stores.archive_verify import ArchiveFinding, VerifiedConversation, VerifyReport

@@ -7,16 +7,13 @@ snapshot is lost, and nothing is told to be archived before the index says so.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
-from host_client.errors import (
-    ConfigurationError,
-    ConflictError,
-    SessionError,
-)
+from host_client.errors import ConfigurationError, ConflictError, SessionError
 from host_client.sandbox.task import in_thread, opened_in_thread
 from host_client.stores import archive_lineage
 from host_client.stores.archive_cache import DEFAULT_MAX_BYTES, ArchiveCache, default_directory
@@ -29,7 +26,7 @@ from host_client.stores.archive_key import archive_key
 from host_client.stores.archive_layout import Layout
 from host_client.stores.archive_native import NativeMethods
 from host_client.stores.archive_publish import Draft, Publication
-from host_client.stores.archive_read import ArchiveReader, choose_snapshot
+from host_client.stores.archive_read import ArchiveReader, ArchiveReference, choose_snapshot
 from sandbox_api.names import check_conversation_id
 
 if TYPE_CHECKING:
@@ -46,27 +43,6 @@ if TYPE_CHECKING:
     from host_client.transports.contract import Transport
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveReference:
-    """Where a record's conversation is archived.
-
-    Attributes:
-        transport_name: The place, for people.
-        namespace: The namespace.
-        key: The key of the index.
-        revision: The index's revision when the record was made.
-        archive_id: The conversation's id in the archive; after a fork another one than the record's.
-        snapshot_id: The snapshot.
-    """
-
-    transport_name: str
-    namespace: str
-    key: str
-    revision: str
-    archive_id: str
-    snapshot_id: str
 
 
 class TransportConversations(NativeMethods):
@@ -198,6 +174,21 @@ class TransportConversations(NativeMethods):
         """
         stored = await self._index(conversation_id)
         return await self._located(stored, choose_snapshot(stored.index, snapshot), context)
+
+    @asynccontextmanager
+    async def opened(
+        self, conversation_id: str, context: ConversationContext, *, snapshot: str = ""
+    ) -> AsyncIterator[ConversationRecord]:
+        """Locate a snapshot, and hold the file of its record for the time of the block: see `locate`.
+
+        Without that, a capture on this host may take the file away while it is read, or a newer copy its room.
+        """
+        stored = await self._index(conversation_id)
+        chosen = choose_snapshot(stored.index, snapshot)
+        reader = await self._reader()
+        manifest = await reader.manifest(stored.index, chosen)
+        async with self._copies.opened(reader, manifest, context) as record:
+            yield self._told(record, manifest, stored, chosen)
 
     async def restore(self, record: ConversationRecord, context: ConversationContext) -> RestoreOutcome:
         """Put an archived conversation in place in the sandbox; see the base's `restore`.
@@ -337,8 +328,7 @@ class TransportConversations(NativeMethods):
     ) -> ConversationRecord:
         reader = await self._reader()
         manifest = await reader.manifest(stored.index, snapshot)
-        record = await self._copies.located(reader, manifest, context)
-        return replace(record, source=PurePosixPath(manifest.source), reference=self._reference(stored, snapshot))
+        return self._told(await self._copies.located(reader, manifest, context), manifest, stored, snapshot)
 
     async def _with_copy(
         self,
@@ -372,6 +362,12 @@ class TransportConversations(NativeMethods):
             f"the record is of another archive than {self.name}",
             hint="restore it by the store that it was captured or located with",
         )
+
+    def _told(
+        self, record: ConversationRecord, manifest: Manifest, stored: StoredIndex, snapshot: Snapshot
+    ) -> ConversationRecord:
+        source = PurePosixPath(manifest.source)
+        return replace(record, source=source, reference=self._reference(stored, snapshot))
 
     def _reference(self, stored: StoredIndex, snapshot: Snapshot) -> ArchiveReference:
         return ArchiveReference(

@@ -8,13 +8,14 @@ The copies are plain text, also of encrypted archives: files of this user alone,
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import shutil
 import stat
 import uuid
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,13 +79,17 @@ class ArchiveCache:
         copy = self._held(name, fcntl.LOCK_EX)
         if copy is None:
             return None
-        with host_failures(self.directory):
+        with ExitStack() as failed, host_failures(self.directory):
+            failed.enter_context(copy)
             taken = self._folder(_PRIVATE) / uuid.uuid4().hex
             try:
                 (self._folder(_COPIES) / name).rename(taken)
             except FileNotFoundError:
-                os.close(copy.fd)
                 return None  # dropped meanwhile
+            if not os.path.samestat(os.fstat(copy.fd), taken.stat()):
+                _remove(taken)  # dropped and made again meanwhile: the lock is not that of what was taken
+                return None
+            failed.pop_all()
         return PrivateHome(self, taken, copy.fd, name)
 
     def begin(self) -> PrivateHome:
@@ -124,11 +129,13 @@ class ArchiveCache:
             fd = _locked(folder, lock)
             if fd is None:
                 return None
-            note = _read_note(folder)
-            if note is None:
-                os.close(fd)
-                return None
-            os.utime(fd)
+            with ExitStack() as failed:
+                failed.callback(os.close, fd)
+                note = _read_note(folder)
+                if note is None:
+                    return None
+                os.utime(fd)
+                failed.pop_all()
         return Copy(folder / _HOME, folder / _HOME / note.path, fd)
 
     def place(self, private: Path, name: str) -> bool:
@@ -138,8 +145,8 @@ class ArchiveCache:
             while True:
                 try:
                     private.rename(target)
-                except OSError:
-                    if not target.is_dir():
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                         raise
                 else:
                     break

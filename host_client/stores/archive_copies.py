@@ -64,6 +64,20 @@ class SnapshotCopies:
         async with self._fetched(reader, manifest, context) as private:
             return await in_thread(keep_copy, private, await self._verified(private.home, manifest, context))
 
+    @asynccontextmanager
+    async def opened(
+        self, reader: ArchiveReader, manifest: Manifest, context: ConversationContext
+    ) -> AsyncIterator[ConversationRecord]:
+        """Give what `located` returns, with its copy held."""
+        name = _copy_name(manifest.format, manifest.conversation_id, manifest.digest)
+        while True:
+            record = await self.located(reader, manifest, context)
+            async with opened_in_thread(self._leased, name) as copy:
+                if copy is not None:
+                    yield record
+                    return
+            # Else it was taken away at this moment: by a capture that goes on with it, or for room.
+
     async def use(
         self,
         reader: ArchiveReader,
@@ -96,7 +110,7 @@ class SnapshotCopies:
                     except (SessionError, WorkspaceError):
                         if await self._is_sound(record, there):
                             raise
-        await in_thread(self.cache.drop, name)
+                await in_thread(self.cache.drop, name)
         manifest = await find()
         if (manifest.conversation_id, manifest.digest) != (record.conversation_id, record.digest):
             raise ConfigurationError(
@@ -117,9 +131,8 @@ class SnapshotCopies:
             try:
                 return await self._verified(copy.home, manifest, context)
             except (SessionError, WorkspaceError):
-                pass  # somebody changed it: it is made again
-        await in_thread(self.cache.drop, name)
-        return None
+                await in_thread(self.cache.drop, name)  # somebody changed it: it is made again
+                return None
 
     @asynccontextmanager
     async def _fetched(

@@ -42,6 +42,27 @@ class StoredIndex:
     revision: str
 
 
+@dataclass(frozen=True, slots=True)
+class ArchiveReference:
+    """Where a record's conversation is archived.
+
+    Attributes:
+        transport_name: The place, for people.
+        namespace: The namespace.
+        key: The key of the index.
+        revision: The index's revision when the record was made.
+        archive_id: The conversation's id in the archive; after a fork another one than the record's.
+        snapshot_id: The snapshot.
+    """
+
+    transport_name: str
+    namespace: str
+    key: str
+    revision: str
+    archive_id: str
+    snapshot_id: str
+
+
 class ArchiveReader:
     """Reads the conversations of one format and namespace.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from host_client.errors import ConfigurationError, ConflictError, SessionError
-from host_client.stores.archive import ArchiveReference
+from host_client.stores.archive_read import ArchiveReference
 from host_client.stores.context import ConversationContext
 from support.archive_hosts import NAMESPACE, Scene
 from support.faulty_transport import Fault

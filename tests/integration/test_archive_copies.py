@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from host_client.errors import SessionError
+from host_client.sandbox.progress import Progress
 from host_client.sandbox.task import opened_in_thread
 from host_client.session.redaction import LiteralRule, Redaction
 from host_client.stores.context import ConversationContext
@@ -21,7 +22,7 @@ from support.transcript_format import ID, WITH_SIDECARS, lines, write_transcript
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from host_client.sandbox.progress import Progress
+    from host_client.stores.archive_cache import Copy
 
 pytestmark = pytest.mark.anyio
 
@@ -74,6 +75,44 @@ async def test_a_copy_that_is_read_is_left_alone(scene: Scene) -> None:
             second = await archive.capture(ID, context)
             assert first.path.read_bytes() == lines("/outpost-archive", 200)
     assert second.received_bytes > len(lines(count=200))
+
+
+async def test_what_is_opened_stays(scene: Scene) -> None:
+    """The file of an opened record is neither claimed by a capture nor removed for room, until the block ends."""
+    small = scene.archive(max_cache_bytes=1)
+    async with scene.sandbox() as context:
+        await scene.archive().capture(ID, context)
+        async with scene.archive().opened(ID, NOWHERE) as record:
+            assert record == await scene.archive().locate(ID, NOWHERE)
+            write_transcript(sessions(scene), lines(count=203))
+            await small.capture(ID, context)
+            assert record.path.read_bytes() == lines("/outpost-archive", 200)
+        write_transcript(sessions(scene), lines(count=206))
+        await small.capture(ID, context)
+        assert not record.path.exists()
+        async with scene.archive().opened(ID, NOWHERE, snapshot=record.reference.snapshot_id) as again:
+            assert (again.path, again.digest) == (record.path, record.digest)
+            assert again.path.exists()
+
+
+async def test_what_is_taken_away_before_it_is_opened_is_fetched_again(scene: Scene) -> None:
+    """Between its making and its opening somebody removes the copy: the caller never sees a file that goes."""
+    async with scene.sandbox() as context:
+        await scene.archive().capture(ID, context)
+    store = scene.archive("b")
+    cache, told, names = store._copies.cache, list[Progress](), list[str]()
+    lease = cache.lease
+
+    def late(name: str) -> Copy | None:
+        names.append(name)
+        if len(names) == 2:  # the first look finds none, the second is the opening
+            cache.drop(name)
+        return lease(name)
+
+    cache.lease = late  # type: ignore[method-assign]
+    async with store.opened(ID, replace(NOWHERE, progress=told.append)) as record:
+        assert record.path.read_bytes() == lines("/outpost-archive", 200)
+    assert len(told) == 2
 
 
 async def test_a_companion_that_is_gone_does_not_come_back(scene: Scene) -> None:

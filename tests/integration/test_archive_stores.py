@@ -9,8 +9,8 @@ import pytest
 
 from host_client import sync
 from host_client.errors import ConfigurationError, ConflictError
-from host_client.stores.archive import ArchiveReference
 from host_client.stores.archive_key import ArchiveKey
+from host_client.stores.archive_read import ArchiveReference
 from host_client.stores.context import ConversationContext
 from host_client.stores.transcript import TranscriptConversations
 from support.archive_hosts import Scene

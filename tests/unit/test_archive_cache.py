@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from host_client.errors import WorkspaceError
+from host_client.errors import UnavailableError, WorkspaceError
+from host_client.stores import archive_cache
 from host_client.stores.archive_cache import ArchiveCache, default_directory
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def fill(cache: ArchiveCache, name: str, content: bytes = b"content") -> Path:
@@ -101,6 +100,72 @@ def test_what_was_not_used_for_longest_goes(tmp_path: Path) -> None:
         assert folders(cache) == ["copies/four", "copies/two"]
     assert fill(cache, "five", bytes(99)).read_bytes() == bytes(99)
     assert folders(cache) == ["copies/five"]
+
+
+@pytest.mark.parametrize("step", ["utime", "rename", "samestat"])
+def test_a_claim_that_fails_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Whatever fails on the way, the copy can be claimed by the next, in the same process."""
+    cache = ArchiveCache(tmp_path / "cache")
+    fill(cache, "one")
+    with monkeypatch.context() as patched:
+        owner = Path if step == "rename" else archive_cache.os.path if step == "samestat" else archive_cache.os
+        real, calls = getattr(owner, step), []
+
+        def fails(*arguments: object, **options: object) -> object:
+            calls.append(step)
+            if step == "samestat" and len(calls) == 1:
+                return real(*arguments, **options)  # that of the lock
+            raise OSError(errno.EIO, "")
+
+        patched.setattr(owner, step, fails)
+        with pytest.raises(UnavailableError):
+            cache.claim("one")
+    if step == "samestat":
+        assert len(folders(cache)) == 1  # taken away already: it goes with the next that is begun
+        with cache.begin():
+            assert len(folders(cache)) == 1
+        return
+    with cache.claim("one") as claimed:
+        assert claimed is not None
+
+
+def test_a_copy_that_was_made_anew_is_not_claimed_with_the_lock_of_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the lock and the taking another process drops the copy and makes it again: nothing is claimed."""
+    cache = ArchiveCache(tmp_path / "cache")
+    fill(cache, "one")
+    rename = Path.rename
+
+    def late(path: Path, target: Path) -> Path:
+        if path.name == "one":
+            monkeypatch.undo()
+            cache.drop("one")
+            fill(cache, "one")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    assert cache.claim("one") is None
+    assert folders(cache) == []
+
+
+def test_a_copy_goes_where_another_one_just_went(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in the way is removed by somebody else right after it was met: the copy is placed all the same."""
+    cache = ArchiveCache(tmp_path / "cache")
+    fill(cache, "one", b"old")
+    rename = Path.rename
+
+    def meets(path: Path, target: Path) -> Path:
+        try:
+            return rename(path, target)
+        except OSError:
+            monkeypatch.undo()
+            cache.drop("one")
+            raise
+
+    monkeypatch.setattr(Path, "rename", meets)
+    assert fill(cache, "one", b"new").read_bytes() == b"new"
+    assert folders(cache) == ["copies/one"]
 
 
 def test_a_dropped_copy_is_gone(tmp_path: Path) -> None:

@@ -52,9 +52,9 @@ async def show(
     wanted = Wanted(selection=Selection(has_tools, has_reasoning), last_count=last_count, page=page)
     context = ConversationContext(limits=limits(max_bytes, max_files, format_name), allow_empty=True)
     store = place.conversations(format_name, cache=cache)
-    record = await store.locate(conversation_id, context, snapshot=snapshot)
-    for note in notice_notes(record.notices):
-        output.note(note)
-    archived = {name: str(value) for name, value in archived_document(record).items()}
-    facts = {"format": format_name, "id": record.conversation_id, "path": str(record.path), **archived}
-    await show_messages(read_messages(record), facts, wanted, output)
+    async with store.opened(conversation_id, context, snapshot=snapshot) as record:
+        for note in notice_notes(record.notices):
+            output.note(note)
+        archived = {name: str(value) for name, value in archived_document(record).items()}
+        facts = {"format": format_name, "id": record.conversation_id, "path": str(record.path), **archived}
+        await show_messages(read_messages(record), facts, wanted, output)
