@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_BLOCK_BYTES = 512
+_MAX_COMPRESSION = 128
+"""How much larger a file may be than its room, on a file system that compresses."""
+
+_MIN_HOLE_BYTES = 64 << 20
+"""Whatever its room is, a file of this size is hashed soon; some file systems give room late."""
+
 
 class StagedFile(NamedTuple):
     """A file, or the beginning of one, that waits: its path below the home, its size, and the SHA-256 of that."""
@@ -196,8 +203,14 @@ def _files(tree: Directory) -> Iterator[tuple[bytes, int]]:
                     return
                 if stat.S_ISDIR(status.st_mode) and path.count(b"/") < MAX_DEPTH_COUNT:
                     folders.append(path)
-                elif stat.S_ISREG(status.st_mode) and not path_problem(path) and not is_reserved(path):
+                elif _is_backed(status) and not path_problem(path) and not is_reserved(path):
                     yield path, status.st_size
+
+
+def _is_backed(status: os.stat_result) -> bool:
+    """Tell whether a file is one, and takes about the room on the disk that it says: to hash a hole may take years."""
+    most_bytes = status.st_blocks * _BLOCK_BYTES * _MAX_COMPRESSION + _MIN_HOLE_BYTES
+    return stat.S_ISREG(status.st_mode) and status.st_size <= most_bytes
 
 
 def _beginning(tree: Directory, path: bytes, size: int) -> Any:

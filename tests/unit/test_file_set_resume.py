@@ -111,6 +111,20 @@ def test_several_attempts_are_all_gone_on_with(tmp_path: Path) -> None:
         assert not stagings(tmp_path)
 
 
+def test_a_file_that_is_nearly_all_hole_is_not_read(tmp_path: Path) -> None:
+    """The sandbox can make what waits larger than a daemon could ever hash; it is sent again."""
+    with restoring_sandbox(tmp_path) as held:
+        make_home(tmp_path)
+        break_set(held, 4000)
+        os.truncate(stagings(tmp_path)[0] / MAIN, 1 << 43)
+        waiting = staged(held)
+        assert waiting
+        assert MAIN not in waiting
+        go_on(held, waiting)
+        assert conversation(tmp_path) == NEW
+        assert not stagings(tmp_path)
+
+
 def test_an_attempt_that_fails_otherwise_leaves_nothing(tmp_path: Path) -> None:
     """What waited goes with an attempt that was refused: it cannot be told what of it is wrong."""
     with restoring_sandbox(tmp_path) as held:
