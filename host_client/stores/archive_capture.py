@@ -13,6 +13,7 @@ from host_client.errors import OutpostError
 from host_client.sandbox.task import in_thread
 from host_client.stores import archive_lineage
 from host_client.stores.archive_content import has_stale_files, kept_context, opened_content
+from host_client.stores.archive_one_key import check_key
 from host_client.stores.archive_publish import Draft, Publication
 
 if TYPE_CHECKING:
@@ -69,8 +70,10 @@ class ArchiveCapture:
             StaleCopyError: the folder is a copy that is no use; nothing was published.
             OutpostError: those of `TransportConversations.capture`.
         """
-        record = await self._captured(private)
         stored, newest = self.stored, self.newest
+        if stored is None:
+            await check_key(self.reader)
+        record = await self._captured(private)
         lost = await self.reader.lost(newest.names) if self.looks_for_data and newest is not None else set()
         if stored is not None and newest is not None and record.digest == newest.digest and not lost:
             self.published = stored
