@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections import Counter, deque
@@ -21,6 +22,7 @@ import click
 from host_client.cli.conversation import message_document, message_lines
 from host_client.cli.output import size
 from host_client.cli.page import Heading, page_foot, page_head, page_message
+from host_client.errors import WorkspaceError, printable
 from host_client.sandbox.task import in_thread
 from host_client.session.failure import host_failures
 
@@ -180,10 +182,26 @@ async def _print_all(spool: IO[bytes], output: Output) -> None:
         output.raw(data)
 
 
+def _check_replaceable(host_path: Path) -> None:
+    """Refuse to put a file in the place of a link or a device: of /dev/null, say, for all of this host."""
+    with host_failures(host_path):
+        try:
+            is_file = stat.S_ISREG(host_path.lstat().st_mode)
+        except FileNotFoundError:
+            return
+    if not is_file:
+        raise WorkspaceError(
+            "not_a_file",
+            f"no regular file is at {printable(str(host_path))}, so that no page can replace it",
+            hint="name a file; `-` prints the page",
+        )
+
+
 async def _replace(host_path: Path, page: AsyncIterator[str]) -> int:
     """Write a file beside the one that it is to be, for nobody else to read, then give it its name."""
 
     def begin() -> tuple[IO[bytes], str]:
+        _check_replaceable(host_path)
         with host_failures(host_path):
             fd, draft = tempfile.mkstemp(prefix=".outpost-page-", dir=host_path.parent)
         return open(fd, "wb", buffering=0), draft  # noqa: PTH123 - pathlib opens no descriptor

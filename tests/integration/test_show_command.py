@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -247,6 +248,30 @@ def test_a_page_is_written_whole(tmp_path: Path, run: Run, told: Callable[..., t
         run("show", "kimi", "--file", transcript("kimi"), "--html", missing, status=14)["error"]["code"] == "workspace"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "torn.jsonl.zst"]
+
+
+@pytest.mark.parametrize("what", ["link", "dangling link", "pipe", "socket", "directory"])
+def test_a_page_replaces_nothing_but_a_file(tmp_path: Path, run: Run, what: str) -> None:
+    """A link, a device and the like stay what they are, and what a link leads to as well."""
+    page, other = tmp_path / "page.html", tmp_path / "other"
+    match what:
+        case "link":
+            other.write_text("theirs")
+            page.symlink_to(other)
+        case "dangling link":
+            page.symlink_to(other)
+        case "pipe":
+            os.mkfifo(page)
+        case "socket":
+            os.mknod(page, stat.S_IFSOCK | 0o600)
+        case "directory":
+            page.mkdir()
+    before = page.lstat()
+    document = run("show", "kimi", "--file", transcript("kimi"), "--html", page, status=14)
+    assert document["error"]["reason"] == "not_a_file"
+    assert (page.lstat().st_ino, page.lstat().st_mode) == (before.st_ino, before.st_mode)
+    assert {path.name for path in tmp_path.iterdir()} - {"other"} == {"page.html"}
+    assert not other.exists() or other.read_text() == "theirs"
 
 
 def test_memory_does_not_grow_with_the_conversation(tmp_path: Path) -> None:
