@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 _SHORT_CHARS = 1200
 _SHORT_LINES_COUNT = 12
 _SUMMARY_CHARS = 120
-_FENCED = re.compile(r"^```[^\n`]*\n(.*?)^```[ ]*$\n?", re.MULTILINE | re.DOTALL)
+_OPENING = re.compile(r"^```[^\n`]*\n", re.MULTILINE)
+_CLOSING = re.compile(r"^```[ ]*$\n?", re.MULTILINE)
 
 _STYLE = """
 :root{color-scheme:light dark;--back:#fbfbfa;--text:#1f2328;--dim:#666c75;--line:#dcdee2;--card:#fff;--code:#f2f3f5;
@@ -134,10 +135,11 @@ def _part(part: Part) -> str:
 def _blocks(text: str) -> Iterator[str]:
     """Yield a text; what is fenced in it as code is set as code."""
     at = 0
-    for found in _FENCED.finditer(text):
-        yield _paragraph(text[at : found.start()])
-        yield f"<pre>{_text(found[1])}</pre>\n"
-        at = found.end()
+    # Where one is not closed, none behind it is: the text is read once, whatever it holds.
+    while (opening := _OPENING.search(text, at)) and (closing := _CLOSING.search(text, opening.end())):
+        yield _paragraph(text[at : opening.start()])
+        yield f"<pre>{_text(text[opening.end() : closing.start()])}</pre>\n"
+        at = closing.end()
     yield _paragraph(text[at:])
 
 

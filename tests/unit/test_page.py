@@ -140,3 +140,9 @@ def test_code_between_fences_is_set_as_code() -> None:
     assert inner == ["p", "pre", "p"]
     assert "x = 1\n" in found.texts
     assert "after\n```\nopen" in found.texts
+
+
+def test_fences_that_are_never_closed_cost_no_more_than_text() -> None:
+    """A conversation that is full of them is one paragraph, and no search without an end."""
+    text = 200_000 * "```x\na\n"
+    assert page(Message("user", TIME, [TextPart(text)])).texts.count(text.strip("\n")) == 1
