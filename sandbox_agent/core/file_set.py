@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sandbox_agent.core import syscall
-from sandbox_agent.core.disk import check_room
 from sandbox_agent.core.file_set_append import append_lines, check_plain, missing_lines
 from sandbox_agent.core.file_set_commit import Commit, Planned
 from sandbox_agent.core.file_set_record import FileSetRecord
@@ -27,6 +26,7 @@ from sandbox_agent.core.recovery_entry import Sidecar, new_entry_name
 from sandbox_agent.core.removal import remove_tree
 from sandbox_agent.core.rename import NO_EXCHANGE, identity_at
 from sandbox_agent.core.rollback import Rollback
+from sandbox_agent.core.room import make_room
 from sandbox_agent.core.slot import Slot
 from sandbox_api.errors import SessionError, UnavailableError, printable
 
@@ -147,9 +147,7 @@ class FileSet:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._is_kept and self._kept is not None:
-            self._sandbox.journal.keep(self._intent)
-            self._kept.keep()
-            self._back = Rollback()
+            self._leave(self._kept)
         failed = error or UnavailableError("io", "what the restore had staged could not be removed")
         self._back.run(failed)
         self._held.close()
@@ -255,7 +253,7 @@ class FileSet:
             self._back.add(self._kept.discard)
             lacking_bytes -= self._kept.size_bytes
         if lacking_bytes > 0:
-            check_room(self._home, [lacking_bytes])
+            make_room(self._sandbox, self._home, [lacking_bytes])
         # Else a later sweep would place what an earlier restore has decided among the files of this one.
         for told in self._sandbox.journal.sweep(self._sandbox.roots, self._home.path):
             _log.warning("an earlier restore: %s", told)
@@ -266,6 +264,15 @@ class FileSet:
         self._held.callback(self._staging.directory.close)
         self._back.add(self._staging.directory.remove)
         self._held.callback(self._staging.close_file)
+
+    def _leave(self, kept: KeptFiles) -> None:
+        """Leave what is staged to the next attempt; where that cannot be noted it is the sweep's."""
+        self._back = Rollback()
+        try:
+            self._sandbox.journal.keep(self._intent)
+            kept.keep()
+        except OSError as failure:
+            _log.warning("what a broken restore had staged stays for the sweep: %s", failure.strerror)
 
     def _place_all(self, members: Sequence[Member]) -> FileSetResult:
         """Place what is staged; from its return on the restore has succeeded."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandbox_agent.core.bundle_check import check_manifest, check_streamed_manifest, check_valid
-from sandbox_agent.core.disk import check_room
 from sandbox_agent.core.draft import MAX_RELOCATED_COUNT, Draft
 from sandbox_agent.core.draft_stream import StreamedDraft
 from sandbox_agent.core.existing import Existing
@@ -19,9 +18,10 @@ from sandbox_agent.core.hooks import HookRunner
 from sandbox_agent.core.owner import check_owner
 from sandbox_agent.core.placement import Placement
 from sandbox_agent.core.rename import identity_at
+from sandbox_agent.core.room import make_room
 from sandbox_agent.core.session import cli_home_path, failures, open_cli_home
 from sandbox_agent.core.target import check_alone, check_idle, open_session, target_of
-from sandbox_api.errors import LimitError, SessionError
+from sandbox_api.errors import SessionError
 from sandbox_api.manifest import bundle_digest
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Restore:
             self._stack.callback(self._draft.close)
             if self._restore_id:
                 self._resume(placement)
-            self._check_room()
+            make_room(self._sandbox, self._nearest(), self._draft.lacking_sizes_bytes)
         lacking = {entry.path for entry in self._draft.lacking}
         return [entry.path in lacking for entry in self._entries]
 
@@ -254,17 +254,6 @@ class Restore:
             target = placement.target_path()
             recovery, not_atomic = placement.commit()
             return self._result(target, recovery=recovery, not_atomic=not_atomic)
-
-    def _check_room(self) -> None:
-        sizes_bytes = self._draft.lacking_sizes_bytes
-        try:
-            check_room(self._nearest(), sizes_bytes)
-        except LimitError:
-            # What waits for another attempt, somewhere, must not keep this restore from its room.
-            if not self._sandbox.journal.kept.give_up():
-                raise
-            self._sandbox.journal.sweep(self._sandbox.roots)
-            check_room(self._nearest(), sizes_bytes)
 
     def _resume(self, placement: Placement) -> None:
         sizes = {entry.path: entry.size for entry in self._draft.lacking}

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -255,6 +256,24 @@ def test_full_disk(tmp_path: Path) -> None:
             assert (failure.code, failure.reason) == ("limit", "disk_full")
             assert picture(agent_home) == before
         restore_set(held, NEW)
+
+
+def test_what_waits_takes_no_room(tmp_path: Path) -> None:
+    """A restore that does not fit beside what waits for another attempt takes its room, and only then."""
+    big = os.urandom(600_000)
+    with mounted(tmp_path / "disk", "tmpfs", "size=1m") as agent_home, restoring_sandbox(agent_home) as held:
+        make_home(agent_home)
+        with suppress(ConnectionError), open_set(held, restore_id="r-1") as one:
+            one.begin_file(b"big", 0, append_lines=False)
+            one.feed(big)
+            one.keep()
+            raise ConnectionError
+        assert staged(agent_home)
+        with open_set(held, expected_bytes=100_000) as one:
+            assert staged(agent_home)
+        with open_set(held, expected_bytes=600_000) as one:
+            one.commit(*send(one, {**NEW, "big": big}))
+        assert staged(agent_home) == []
 
 
 @pytest.mark.parametrize("is_read_only", [False, True])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandbox_agent.core import draft, restore
+from sandbox_agent.core import draft, room
 from sandbox_agent.core.recovery import list_recovery, prune_recovery, undo_restore
 from sandbox_api.errors import ConfigurationError, ConflictError, LimitError, OutpostError, UnavailableError
 from support import killed_restore, link_swapper
@@ -77,7 +77,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(LimitError) as caught, open_restore(held, BIG) as early:
             early.begin()
         assert caught.value.reason == "disk_full"
-        monkeypatch.setattr(restore, "check_room", lambda *_: None)
+        monkeypatch.setattr(room, "check_room", lambda *_: None)
         with pytest.raises(LimitError) as caught:
             restore_files(held, BIG, full_durability=True)
         assert caught.value.reason == "disk_full"

@@ -71,6 +71,7 @@ def open_set(
     full_durability: bool = False,
     owner: Owner | None = None,
     expected_bytes: int = 0,
+    restore_id: str = "",
 ) -> FileSet:
     """Return a restore, not entered."""
     return FileSet(
@@ -79,6 +80,7 @@ def open_set(
         full_durability=full_durability,
         owner=owner,
         expected_bytes=expected_bytes,
+        restore_id=restore_id,
     )
 
 
