@@ -126,6 +126,13 @@ restore_options = _all(
     click.option("--owner", type=Owner(), help="Give what is restored to that user, where the daemon may."),
 )
 
+restore_id_option = click.option(
+    "--restore-id",
+    default="",
+    metavar="ID",
+    help="Name all attempts at this restore: the next one goes on where a broken connection left it.",
+)
+
 shown_options = _all(
     click.option("--last", "last_count", type=click.IntRange(1), metavar="N", help="Only the last N messages."),
     click.option("--tools/--no-tools", "has_tools", default=True, help="Calls of tools and their results (shown)."),

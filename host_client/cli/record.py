@@ -70,6 +70,7 @@ def outcome_document(outcome: RestoreOutcome, resume: Sequence[str]) -> dict[str
         "files": outcome.files_count,
         "bytes": outcome.bytes_count,
         "sent_bytes": outcome.sent_bytes,
+        "resumed_bytes": outcome.resumed_bytes,
         "digest": outcome.digest,
         "relocated": list(outcome.relocated),
         "not_atomic": outcome.not_atomic,

@@ -15,6 +15,7 @@ from host_client.cli.options import (
     limit_options,
     limits,
     place_options,
+    restore_id_option,
     restore_options,
 )
 from host_client.cli.output import Output, size
@@ -22,6 +23,7 @@ from host_client.cli.progress import shown_progress
 from host_client.cli.record import notice_notes, outcome_document, resume_line
 from host_client.sandbox.sandbox import connect
 from host_client.stores.context import ConversationContext
+from sandbox_api.names import check_restore_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 @limit_options
 @durability_option
 @restore_options
+@restore_id_option
 @json_option
 async def restore(
     target: str,
@@ -53,6 +56,7 @@ async def restore(
     force: bool,
     allow_empty: bool,
     owner: tuple[int, int] | None,
+    restore_id: str,
     as_json: bool,
 ) -> None:
     """Put the kept session ID of FORMAT in place at TARGET."""
@@ -72,6 +76,7 @@ async def restore(
                 force=force,
                 allow_empty=allow_empty,
                 progress=progress,
+                restore_id=check_restore_id(restore_id),
             )
             # The variables are those of the sandbox; a session of the user's own is found by the user's.
             record = await store.locate(conversation_id, replace(context, variables={}))

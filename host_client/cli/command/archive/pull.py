@@ -15,6 +15,7 @@ from host_client.cli.options import (
     limit_options,
     limits,
     place_options,
+    restore_id_option,
     restore_options,
 )
 from host_client.cli.output import Output, size
@@ -22,6 +23,7 @@ from host_client.cli.progress import shown_progress
 from host_client.cli.record import notice_notes, outcome_document, resume_line
 from host_client.sandbox.sandbox import connect
 from host_client.stores.context import ConversationContext
+from sandbox_api.names import check_restore_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 @limit_options
 @durability_option
 @restore_options
+@restore_id_option
 @json_option
 async def pull(
     target: str,
@@ -58,6 +61,7 @@ async def pull(
     force: bool,
     allow_empty: bool,
     owner: tuple[int, int] | None,
+    restore_id: str,
     as_json: bool,
 ) -> None:
     """Put the archived conversation ID of FORMAT in place at TARGET."""
@@ -75,6 +79,7 @@ async def pull(
                 force=force,
                 allow_empty=allow_empty,
                 progress=progress,
+                restore_id=check_restore_id(restore_id),
             )
             record = await store.locate(conversation_id, context, snapshot=snapshot)
             outcome = await store.restore(record, context)
