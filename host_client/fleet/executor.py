@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from host_client.errors import UnavailableError
-from host_client.fleet.restore import check_bounds
 from host_client.fleet.retry import Retry
 from host_client.fleet.worker import Run, perform
 from host_client.sandbox.task import in_thread, task_group
-from host_client.stores.delivery import Delivery, DeliveryTally
+from host_client.stores.delivery import Delivery, DeliveryTally, check_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,7 +16,7 @@ from host_client.sandbox.sandbox import Sandbox, connect
 from host_client.sandbox.task import task_group
 from host_client.stores.context import ConversationContext
 from host_client.stores.contract import ConversationRecord
-from host_client.stores.delivery import Delivery, DeliveryTally
+from host_client.stores.delivery import Delivery, DeliveryTally, check_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -119,20 +119,6 @@ async def _restore(
         return await store.restore(record, replace(rules, sandbox=target))
     async with connect(target, limits=rules.limits) as sandbox:
         return await store.restore(record, replace(rules, sandbox=sandbox))
-
-
-def check_bounds(concurrency_count: int, target_seconds: float | None) -> None:
-    """Refuse bounds that nothing can keep.
-
-    Raises:
-        ConfigurationError: `invalid_argument`.
-    """
-    if concurrency_count < 1 or (target_seconds is not None and not target_seconds > 0):
-        raise ConfigurationError(
-            "invalid_argument",
-            f"no target can be reached {concurrency_count} at a time, within {target_seconds} s",
-            hint="concurrency_count is 1 or more, target_seconds above 0, or None",
-        )
 
 
 def _paired(

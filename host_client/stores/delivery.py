@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from host_client.errors import ConfigurationError
 from host_client.sandbox.progress import MIN_INTERVAL_SECONDS
 
 if TYPE_CHECKING:
@@ -53,6 +54,20 @@ class DeliveryProgress:
     bytes_count: int
     share: float
     ended: Delivery | None = None
+
+
+def check_bounds(concurrency_count: int, target_seconds: float | None) -> None:
+    """Refuse bounds that nothing can keep.
+
+    Raises:
+        ConfigurationError: `invalid_argument`.
+    """
+    if concurrency_count < 1 or (target_seconds is not None and not target_seconds > 0):
+        raise ConfigurationError(
+            "invalid_argument",
+            f"no target can be reached {concurrency_count} at a time, within {target_seconds} s",
+            hint="concurrency_count is 1 or more, target_seconds above 0, or None",
+        )
 
 
 class DeliveryTally:

@@ -20,7 +20,7 @@ from host_client.sandbox.task import opened_in_thread, task_group
 from host_client.stores import transcript_capture
 from host_client.stores.bundle import SessionBundleConversations
 from host_client.stores.context import ConversationContext
-from host_client.stores.delivery import Delivery, DeliveryTally
+from host_client.stores.delivery import Delivery, DeliveryTally, check_bounds
 from host_client.stores.relay_bundle import restore_spooled_bundle
 from host_client.stores.relay_restore import restore_spooled
 from host_client.stores.relay_spool import DEFAULT_MAX_SPOOL_BYTES, NotStreamableError, Spool
@@ -97,9 +97,10 @@ async def relay(
         progress: Told of every target that has ended, and of the bytes of all at most ten times a second.
 
     Raises:
-        ConfigurationError: `invalid_argument`: `max_spool_bytes` is no positive number.
+        ConfigurationError: `invalid_argument`: a number is not above 0.
         OutpostError: those of the store's `capture`.
     """
+    check_bounds(concurrency_count, target_seconds)
     if max_spool_bytes <= 0:
         raise ConfigurationError("invalid_argument", f"a spool of {max_spool_bytes} bytes holds nothing")
     call = _Relay(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from host_client.errors import ConflictError, SessionError
+from host_client.errors import ConfigurationError, ConflictError, SessionError
 from host_client.sandbox.sandbox import Sandbox
 from host_client.stores.contract import ConversationRecord, RestoreOutcome
 from host_client.stores.relay import relay
@@ -107,6 +107,16 @@ async def test_the_number_of_restores_at_a_time_is_bounded() -> None:
     result = await relay(cast("Any", None), ID, _sandboxes(9), tested, concurrency_count=3)
     assert tested.most_running_count == 3
     assert all(delivery.outcome for delivery in result.outcomes)
+
+
+@pytest.mark.parametrize("bounds", [{"concurrency_count": 0}, {"target_seconds": 0.0}, {"max_spool_bytes": 0}])
+async def test_bounds_that_nothing_can_keep_are_refused(bounds: dict[str, Any]) -> None:
+    """They are told, instead of waiting for ever or failing at every target; nothing is captured."""
+    tested = ScriptedStore()
+    with pytest.raises(ConfigurationError) as caught:
+        await relay(cast("Any", None), ID, _sandboxes(1), tested, **bounds)
+    assert caught.value.reason == "invalid_argument"
+    assert tested.captures_count == 0
 
 
 async def test_the_private_copy_is_removed() -> None:
