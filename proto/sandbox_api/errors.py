@@ -111,7 +111,7 @@ TABLE: tuple[Row, ...] = (
         "configuration", "unknown_agent", "INVALID_ARGUMENT", "no agent, or installable tool, of that name is built in"
     ),
     Row("configuration", "variable_collision", "INVALID_ARGUMENT", "provider and agent both set a variable"),
-    Row("configuration", "not_supported", "INVALID_ARGUMENT", "the agent cannot do what was asked, such as fork"),
+    Row("configuration", "not_supported", "INVALID_ARGUMENT", "the agent, store or version cannot do what was asked"),
     Row(
         "configuration", "no_conversation", "INVALID_ARGUMENT", "a turn without a known conversation cannot be resumed"
     ),
