@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from host_client.cli.output import error_document, error_lines
 from host_client.cli.record import notice_documents, notice_notes
+from host_client.errors import ConfigurationError, Offender, OutpostError, printable
+from host_client.sandbox.target import parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from host_client.stores.delivery import Delivery
+
+
+def check_once(targets: Sequence[str]) -> None:
+    """Refuse a target that is given twice: it would be restored to twice at once, for the one or the other to fail.
+
+    Raises:
+        ConfigurationError: `invalid_argument`.
+    """
+    counts = Counter(map(_normal, targets))
+    twice = [Offender(printable(target), f"is there {count} times") for target, count in counts.items() if count > 1]
+    if twice:
+        raise ConfigurationError(
+            "invalid_argument", f"{len(twice)} target(s) are listed more than once", offenders=twice
+        )
 
 
 def delivery_state(delivery: Delivery) -> str:
@@ -46,3 +63,11 @@ def delivery_lines(delivery: Delivery) -> Iterator[str]:
 def exit_status(deliveries: Sequence[Delivery]) -> int:
     """Return the status of the first target that failed, in the order given; 0 when none did."""
     return next((one.error.exit_status for one in deliveries if one.error is not None), 0)
+
+
+def _normal(target: str) -> str:
+    """Return one spelling of a target; one that names no daemon is its own, and fails by itself later."""
+    try:
+        return str(parse_target(target))
+    except OutpostError:
+        return target

@@ -183,6 +183,13 @@ def test_relay_tries_every_target(copilot: Hosts, tmp_path: Path) -> None:
     assert list(copilot.repository.iterdir()) == []
 
 
+def test_relay_refuses_a_target_that_is_given_twice(copilot: Hosts) -> None:
+    """A target that is given twice, in whatever spelling, is refused before anything is begun."""
+    done = outpost("relay", copilot.source, "copilot", copilot.id, copilot.target, f"{copilot.target}/", status=12)
+    assert "listed more than once" in done.stderr
+    assert document("sessions", copilot.target, "copilot")["sessions"] == []
+
+
 def test_validate_tells_a_whole_file_from_a_broken_one(copilot: Hosts) -> None:
     """A kept file is valid; with one byte changed it is refused with what and where."""
     kept = Path(str(document("capture", copilot.source, "copilot", copilot.id, *copilot.keep)["path"]))

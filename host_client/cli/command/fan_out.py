@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from host_client.agents.kept_file import recognise_file
-from host_client.cli.delivery import delivery_document, delivery_lines, exit_status
+from host_client.cli.delivery import check_once, delivery_document, delivery_lines, exit_status
 from host_client.cli.options import (
     FILE,
     durability_option,
@@ -24,10 +23,9 @@ from host_client.cli.options import (
 from host_client.cli.output import Output
 from host_client.cli.progress import shown_targets
 from host_client.cli.record import notice_documents, notice_notes
-from host_client.errors import ConfigurationError, Offender, OutpostError, printable
+from host_client.errors import ConfigurationError
 from host_client.fleet.restore import DEFAULT_CONCURRENCY_COUNT, restore_many
 from host_client.fleet.retry import Retry
-from host_client.sandbox.target import parse_target
 from host_client.sandbox.task import in_thread
 from host_client.session.failure import host_failure
 from host_client.stores.context import ConversationContext
@@ -160,18 +158,5 @@ def _read_targets(listed: str | None, named: Sequence[str]) -> Sequence[str]:
             "there are no targets",
             hint="give --targets LIST, one target a line, or --target TARGET",
         )
-    counts = Counter(map(_normal, targets))
-    twice = [Offender(printable(target), f"is there {count} times") for target, count in counts.items() if count > 1]
-    if twice:
-        raise ConfigurationError(
-            "invalid_argument", f"{len(twice)} target(s) are listed more than once", offenders=twice
-        )
+    check_once(targets)
     return targets
-
-
-def _normal(target: str) -> str:
-    """Return one spelling of a target; one that names no daemon is its own, and fails by itself later."""
-    try:
-        return str(parse_target(target))
-    except OutpostError:
-        return target

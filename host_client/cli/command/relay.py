@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from host_client.agents.registry import builtin_format
-from host_client.cli.delivery import delivery_document, delivery_lines, exit_status
+from host_client.cli.delivery import check_once, delivery_document, delivery_lines, exit_status
 from host_client.cli.options import durability_option, json_option, limit_options, limits, place_options
 from host_client.cli.output import Output
 from host_client.cli.progress import shown_targets
@@ -65,6 +65,7 @@ async def relay(
     Every target is tried. The exit status is that of the first target that failed, in the order given.
     """
     store = builtin_format(format_name)
+    check_once(targets)
     with shown_targets(f"relaying {conversation_id}", as_json=as_json) as progress:
         async with connect(source, limits=limits(max_bytes, max_files, format_name)) as sandbox:
             result = await relay_session(
