@@ -172,14 +172,16 @@ class ArchiveCache:
     def _folder(self, name: str) -> Path:
         """Return one of our two folders, which nobody else may enter."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with Folder.open(self.directory, (), create=False) as parent:
+            found = os.fstat(parent.fd)
+            is_shared = found.st_mode & 0o002 and not found.st_mode & stat.S_ISVTX
+            if found.st_uid not in (os.geteuid(), 0) or is_shared:
+                # Whoever may rename our folders can put their own in the place of one, after any look at it.
+                raise _not_ours(self.directory)
         with Folder.open(self.directory, (name,), create=True, durable=False) as folder:
             found = os.fstat(folder.fd)
             if found.st_uid != os.geteuid():
-                raise WorkspaceError(
-                    "access",
-                    f"the folder of archived copies {printable(str(folder.host_path))} belongs to another user",
-                    hint="give a directory of your own (cache=)",
-                )
+                raise _not_ours(folder.host_path)
             if stat.S_IMODE(found.st_mode) & 0o077:
                 os.fchmod(folder.fd, 0o700)
         return self.directory / name
@@ -264,6 +266,14 @@ class PrivateHome:
         finally:
             fd, self._fd = self._fd, -1
             os.close(fd)
+
+
+def _not_ours(folder: Path) -> WorkspaceError:
+    return WorkspaceError(
+        "access",
+        f"the folder of archived copies {printable(str(folder))} belongs to another user, or others may write there",
+        hint="give a directory of your own (cache=), such as a new one below it",
+    )
 
 
 def _locked(folder: Path, lock: int) -> int | None:

@@ -238,3 +238,29 @@ def test_the_default_is_the_users_folder_for_caches(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert default_directory() == tmp_path / "home/.cache/outpost/archive"
+
+
+def test_a_directory_where_others_may_write_is_refused(tmp_path: Path) -> None:
+    """Whoever may rename the folders in it could put others in their place at any moment; a new one below is fine."""
+    directory = tmp_path / "shared"
+    directory.mkdir()
+    directory.chmod(0o777)
+    with pytest.raises(WorkspaceError) as caught:
+        ArchiveCache(directory).begin()
+    assert caught.value.reason == "access"
+    assert list(directory.iterdir()) == []
+    fill(ArchiveCache(directory / "own"), "one")
+    directory.chmod(0o1777)
+    fill(ArchiveCache(directory), "one")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    """Nor may one belong to another user."""
+    directory = tmp_path / "theirs"
+    directory.mkdir()
+    os.chown(directory, 4711, -1)
+    with pytest.raises(WorkspaceError) as caught:
+        ArchiveCache(directory).begin()
+    assert caught.value.reason == "access"
+    assert list(directory.iterdir()) == []
