@@ -45,7 +45,7 @@ class ConversationContext:
     sandbox: Sandbox | None = None
     repository: Path | None = None
     conversation_home: Path | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     limits: Limits | None = None
     durability: Literal["full", "none"] = "full"
     owner: tuple[int, int] | None = None
