@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from host_client.agents.registry import builtin_format
+from host_client.errors import ConfigurationError
 from host_client.stores.archive import TransportConversations
 from host_client.stores.archive_key import ArchiveKey
 from host_client.stores.archive_maintenance import ConversationArchive
@@ -19,6 +20,8 @@ from host_client.transports.url import open_transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from host_client.transports.contract import Transport
 
 _KEY_VARIABLE = "OUTPOST_ARCHIVE_KEY"
 _UNITS_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -49,7 +52,7 @@ class ArchivePlace:
         """
         return TransportConversations(
             builtin_format(format_name),
-            transport=open_transport(self.url),
+            transport=self._transport(),
             namespace=self.namespace,
             key=self.key,
             cache=cache,
@@ -63,7 +66,16 @@ class ArchivePlace:
         Raises:
             ConfigurationError: `invalid_store`, `invalid_key`.
         """
-        return ConversationArchive(open_transport(self.url), self.namespace, self.key)
+        return ConversationArchive(self._transport(), self.namespace, self.key)
+
+    def _transport(self) -> Transport:
+        if self.url.lower().startswith("memory:"):
+            raise ConfigurationError(
+                "invalid_store",
+                "a store in memory ends with this command, and what it holds with it",
+                hint="name one that lasts, such as file:///DIRECTORY",
+            )
+        return open_transport(self.url)
 
 
 class Duration(click.ParamType[float]):

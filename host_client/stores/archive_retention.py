@@ -40,7 +40,8 @@ class PruneRules:
             raise ConfigurationError(
                 "invalid_argument",
                 "prune has no rule that says what to keep" if not has_rule else "a rule beside garbage_only",
-                hint="give keep_last, younger_than_seconds or both; or garbage_only, which keeps all snapshots",
+                hint="give keep_last= (--keep-last), younger_than_seconds= (--younger-than) or both; or garbage_only= "
+                "(--garbage-only), which keeps all snapshots",
             )
         if self.keep_last is not None and self.keep_last < 1:
             raise ConfigurationError("invalid_argument", "keep_last is less than 1")

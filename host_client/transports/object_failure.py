@@ -70,7 +70,12 @@ def store_failure(error: Exception, name: str, *, listing: bool = False) -> Outp
         return ConfigurationError(
             "no_such_store", f"{name} is not there", hint="create the bucket first, or correct its name", facts=facts
         )
-    return UnavailableError("store_unreachable", f"{name} cannot be reached, or fails{said}", facts=facts)
+    return UnavailableError(
+        "store_unreachable",
+        f"{name} cannot be reached, or fails{said}",
+        hint="see that its endpoint is right and answers; it is safe to repeat",
+        facts=facts,
+    )
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:

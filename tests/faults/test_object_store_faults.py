@@ -92,6 +92,7 @@ async def test_a_store_that_stays_busy_is_told(scene: Scene) -> None:
             await call
         assert (caught.value.reason, caught.value.retryable) == ("store_unreachable", True)
         assert caught.value.message == "the store cannot be reached, or fails (503)"
+        assert "endpoint" in caught.value.hint
 
 
 async def test_a_cut_body_is_no_short_read(scene: Scene) -> None:

@@ -215,10 +215,22 @@ def test_verify_names_all_that_is_wrong(scene: Scene, run: Run, told: Callable[.
     assert out.count("finding: missing_object") == len(data)
     assert f"hurts codex {CODEX_ID}, snapshot {snapshot}" in out
     assert run("verify", "codex", "unknown-id", status=10)["error"]["reason"] == "not_found"
+    assert run("verify", "kimi", status=10)["error"]["reason"] == "not_found"
     error = run("pull", scene.b, "codex", CODEX_ID, "--cache", scene.store_path.parent / "new cache", status=10)[
         "error"
     ]
     assert error["reason"] == "missing_object"
+
+
+def test_verify_tells_of_a_lost_index(scene: Scene, run: Run, told: Callable[..., tuple[str, str]]) -> None:
+    """Snapshots without an index are no finding, since a push may be under way, and told with what it may be else."""
+    run("push", scene.a, "codex", CODEX_ID)
+    (index,) = scene.store_path.rglob("index!")
+    index.unlink()
+    assert run("verify")["unindexed"] == [{"format": "codex", "id": CODEX_ID}]
+    out, _ = told("verify", "codex")
+    assert f"unindexed: codex {CODEX_ID} has snapshots and no index" in out
+    assert "the index was lost" in out
 
 
 def test_prune_tells_what_goes(scene: Scene, run: Run, told: Callable[..., tuple[str, str]]) -> None:
@@ -227,7 +239,8 @@ def test_prune_tells_what_goes(scene: Scene, run: Run, told: Callable[..., tuple
     for _ in range(3):
         snapshots.append(run("push", scene.a, "codex", CODEX_ID)["snapshot"])
         scene.go_on()
-    assert run("prune", status=12)["error"]["reason"] == "invalid_argument"
+    error = run("prune", status=12)["error"]
+    assert (error["reason"], "--keep-last" in error["hint"]) == ("invalid_argument", True)
     told("prune", "--keep-last", "1", "--grace", "soon", status=2)
     dry = run("prune", "--keep-last", 1, "--grace", 0, "--dry-run")
     named = [{"format": "codex", "id": CODEX_ID, "snapshot": one} for one in snapshots[:2]]
@@ -255,6 +268,8 @@ def test_stats_measure_the_namespace(scene: Scene, run: Run, told: Callable[...,
     assert run("stats", "--namespace", "plain")["stored_bytes"] > pushed["bytes"]
     assert told("list", "--namespace", "nothing here", status=12)[1].startswith("outpost: configuration/invalid_key")
     assert told("list", "--namespace", "empty")[0] == "no conversations\n"
+    assert "ratio 0.0" in told("stats", "--namespace", "empty")[0]
+    assert "is it the right store and namespace?" in told("verify", "--namespace", "empty")[0]
 
 
 def test_a_key_encrypts(
@@ -267,6 +282,8 @@ def test_a_key_encrypts(
     text = key.read_text()
     error = run("keygen", key, status=13)["error"]
     assert (error["reason"], key.read_text()) == ("exists", text)
+    error = run("keygen", tmp_path / "none" / "key", status=14)["error"]
+    assert error["message"] == f"nothing is at {tmp_path}/none"
     assert key_id not in told("keygen", tmp_path / "other")[0]
     run("push", scene.a, "codex", CODEX_ID, "--key-file", key)
     stored = b"".join(path.read_bytes() for path in scene.store_path.rglob("*") if path.is_file())
@@ -290,7 +307,7 @@ def test_a_store_must_be_named_and_be_there(
 ) -> None:
     """What is wrong with a store is told with what to do."""
     missing = f"file://{scene.store_path}/none"
-    for url, reason in (("ftp://x", "invalid_store"), (missing, "no_such_store")):
+    for url, reason in (("ftp://x", "invalid_store"), ("memory://x", "invalid_store"), (missing, "no_such_store")):
         error = run("list", "--store", url, status=12)["error"]
         assert error["reason"] == reason
         assert error["hint"]

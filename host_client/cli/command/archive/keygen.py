@@ -10,7 +10,7 @@ import click
 from host_client.cli.options import json_option
 from host_client.cli.output import Output
 from host_client.errors import ConflictError, printable
-from host_client.session.failure import host_failures
+from host_client.session.failure import host_failure, host_failures
 from host_client.stores.archive_key import ArchiveKey
 
 
@@ -26,6 +26,8 @@ def keygen(file: Path, *, as_json: bool) -> None:
     with host_failures(file):
         try:
             fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError as error:
+            raise host_failure(error, file.parent) from None
         except FileExistsError:
             raise ConflictError(
                 "exists",

@@ -85,7 +85,7 @@ async def stats(*, place: ArchivePlace, as_json: bool) -> None:
             f"snapshots     {found.snapshots_count}",
             f"objects       {found.objects_count}",
             f"held          {size(found.logical_bytes)} in all snapshots, {size(found.newest_bytes)} in the newest",
-            f"stored        {size(found.stored_bytes)}: one byte holds {found.ratio:.1f}",
+            f"stored        {size(found.stored_bytes)}, ratio {found.ratio:.1f}",
             f"unreferenced  {size(found.unreferenced_bytes)}, of which {size(found.marked_bytes)} are marked",
         ],
     )

@@ -10,7 +10,7 @@ from host_client.cli.archive_document import name_documents, snapshot_name_docum
 from host_client.cli.archive_options import archive_options
 from host_client.cli.options import json_option
 from host_client.cli.output import Output, size
-from host_client.errors import SessionError
+from host_client.errors import SessionError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +31,12 @@ async def verify(format_name: str | None, conversation_id: str | None, *, place:
     """
     ids = None if conversation_id is None else [conversation_id]
     report = await place.archive().verify(format_name, ids)
+    if format_name is not None and not report.conversations and not report.unindexed:
+        raise SessionError(
+            "not_found",
+            f"the archive has no conversations of the format {printable(format_name)}",
+            hint="see which ones it has with `outpost archive list`",
+        )
     Output(as_json).result(_document(report), list(_lines(report)))
     return 0 if report.is_whole else SessionError.exit_status
 
@@ -72,9 +78,17 @@ def _lines(report: VerifyReport) -> Iterator[str]:
         for name in finding.snapshots:
             yield f"  hurts {name.format} {name.id}, snapshot {name.snapshot_id}"
     for lost in report.unindexed:
-        yield f"unindexed: {lost.format} {lost.id} has snapshots and no index: a push is under way, or failed"
+        yield (
+            f"unindexed: {lost.format} {lost.id} has snapshots and no index: a first push is under way, or failed; "
+            "or the index was lost"
+        )
     yield (
         f"checked {report.snapshots_count} snapshot(s) of {len(report.conversations)} conversation(s): "
         f"{report.objects_count} objects, {size(report.bytes_count)}, {size(report.stored_bytes)} stored"
     )
-    yield "whole: nothing is wrong" if report.is_whole else f"findings: {len(report.findings)}"
+    if not report.is_whole:
+        yield f"findings: {len(report.findings)}"
+    elif report.conversations:
+        yield "whole: nothing is wrong"
+    else:
+        yield "nothing is archived here: is it the right store and namespace?"
