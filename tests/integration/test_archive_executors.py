@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -17,20 +15,17 @@ from host_client.fleet import worker as workers_module
 from host_client.fleet.executor import restore_through
 from host_client.fleet.job import ArchiveSource, RestoreJob
 from host_client.fleet.retry import Retry
-from host_client.fleet.worker import Run, perform
 from host_client.sandbox.sandbox import connect
 from host_client.stores.archive_key import ArchiveKey
 from host_client.stores.context import ConversationContext
 from host_client.transports.local import LocalTransport
 from host_client.transports.url import open_transport
 from support.conversation import EXTRA, ID
-from support.executor import dask_workers, spawned
+from support.executor import dask_workers, performed_by_a_fork, spawned
 from support.faulty_transport import FaultyTransport
 from support.fleet_scene import Fleet, restored, store
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
     from support.object_store import S3Server
 
 pytestmark = pytest.mark.anyio
@@ -124,24 +119,11 @@ def test_a_key_is_in_one_place() -> None:
         ArchiveSource(url="memory://a", namespace="a", key_path=Path("/k"), key_variable="K")
 
 
-def _perform_and_tell(job: RestoreJob, told: Connection) -> None:
-    told.send(perform(job, Run("run", Retry(), None)))
-
-
 async def test_a_forked_worker_of_a_process_with_object_stores_is_refused(fleet: Fleet) -> None:
     """Their library would wait for ever there: the worker says what to do instead, before it asks for anything."""
     open_transport("memory://parent")
-    forking = multiprocessing.get_context("fork")
-    hear, tell = forking.Pipe(duplex=False)
     source = ArchiveSource(url="memory://child", namespace=NAMESPACE, cache=fleet.directory / "cache")
-    worker = forking.Process(target=_perform_and_tell, args=(fleet.job("nowhere", archive=source), tell))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads, which is what is tested
-        worker.start()
-    ended = await asyncio.to_thread(hear.recv)
-    await asyncio.to_thread(worker.join)
-    for one in (worker, hear, tell):
-        one.close()
+    ended = await performed_by_a_fork(fleet.job("nowhere", archive=source))
     assert ended.error
     assert (ended.error.code, ended.error.reason) == ("configuration", "invalid_argument")
     assert "object stores" in ended.error.message

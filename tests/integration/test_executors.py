@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import threading
-import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing import resource_tracker
@@ -18,19 +17,17 @@ from host_client.errors import ConfigurationError, LimitError
 from host_client.fleet.executor import restore_through
 from host_client.fleet.job import RestoreJob
 from host_client.fleet.retry import Retry
-from host_client.fleet.worker import Run, perform
 from host_client.sandbox.sandbox import connect
 from host_client.stores.context import ConversationContext
 from sandbox_api.limits import Limits
 from support.conversation import EXTRA, ID
-from support.executor import dask_workers, spawned
+from support.executor import dask_workers, performed_by_a_fork, spawned
 from support.fleet_scene import LOOKED_UP, Fleet, deadly_store, faulty_store, noting_store, restored, store
 from support.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Executor
-    from multiprocessing.connection import Connection
     from pathlib import Path
 
     from host_client.stores.delivery import DeliveryProgress
@@ -204,24 +201,11 @@ async def test_a_cancel_gives_up_what_no_worker_has_begun(fleet: Fleet) -> None:
     assert [restored(target) for target in targets] == [{}, {}]
 
 
-def _perform_and_tell(job: RestoreJob, told: Connection) -> None:
-    told.send(perform(job, Run("run", ONCE, None)))
-
-
 async def test_a_forked_worker_of_a_process_with_connections_is_refused(fleet: Fleet) -> None:
     """GRPC would wait for ever there: the worker says what to do instead."""
     (target,) = fleet.targets(1)
-    forking = multiprocessing.get_context("fork")
-    hear, tell = forking.Pipe(duplex=False)
     async with connect(f"local:{fleet.directory / 'source'}"):
-        worker = forking.Process(target=_perform_and_tell, args=(fleet.job(target), tell))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads, which is what is tested
-            worker.start()
-        ended = await asyncio.to_thread(hear.recv)
-        await asyncio.to_thread(worker.join)
-    for one in (worker, hear, tell):
-        one.close()
+        ended = await performed_by_a_fork(fleet.job(target))
     assert ended.error
     assert (ended.error.code, ended.error.reason) == ("configuration", "invalid_argument")
     assert "spawn" in ended.error.hint

@@ -9,33 +9,18 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from host_client.errors import ConfigurationError, ConflictError, SessionError
-from host_client.sandbox.sandbox import Sandbox
 from host_client.stores.contract import ConversationRecord, RestoreOutcome
 from host_client.stores.relay import relay
 from support.conversation import ID
+from support.named_sandbox import named_sandboxes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from host_client.sandbox.sandbox import Sandbox
     from host_client.stores.context import ConversationContext
 
 pytestmark = pytest.mark.anyio
-
-
-class NamedSandbox(Sandbox):
-    """A sandbox that is only its name."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    @property
-    def target(self) -> str:
-        """The name."""
-        return self.name
-
-
-def _sandboxes(count: int) -> list[Sandbox]:
-    return [NamedSandbox(f"unix:/{number}") for number in range(count)]
 
 
 class ScriptedStore:
@@ -86,7 +71,7 @@ class ScriptedStore:
 
 async def test_a_refusal_and_a_hang_are_outcomes_of_their_own() -> None:
     """A target that never answers ends as `timeout`, one that refuses with its error; the others are restored."""
-    targets = _sandboxes(5)
+    targets = named_sandboxes(5)
     tested = ScriptedStore(hanging=targets[1:2], refusing=targets[3:4])
     result = await relay(cast("Any", None), ID, targets, tested, target_seconds=0.2)
     assert [delivery.target for delivery in result.outcomes] == targets
@@ -104,7 +89,7 @@ async def test_a_refusal_and_a_hang_are_outcomes_of_their_own() -> None:
 async def test_the_number_of_restores_at_a_time_is_bounded() -> None:
     """Never more run than was asked for, and all run in the end."""
     tested = ScriptedStore()
-    result = await relay(cast("Any", None), ID, _sandboxes(9), tested, concurrency_count=3)
+    result = await relay(cast("Any", None), ID, named_sandboxes(9), tested, concurrency_count=3)
     assert tested.most_running_count == 3
     assert all(delivery.outcome for delivery in result.outcomes)
 
@@ -114,7 +99,7 @@ async def test_bounds_that_nothing_can_keep_are_refused(bounds: dict[str, Any]) 
     """They are told, instead of waiting for ever or failing at every target; nothing is captured."""
     tested = ScriptedStore()
     with pytest.raises(ConfigurationError) as caught:
-        await relay(cast("Any", None), ID, _sandboxes(1), tested, **bounds)
+        await relay(cast("Any", None), ID, named_sandboxes(1), tested, **bounds)
     assert caught.value.reason == "invalid_argument"
     assert tested.captures_count == 0
 
@@ -122,7 +107,7 @@ async def test_bounds_that_nothing_can_keep_are_refused(bounds: dict[str, Any]) 
 async def test_the_private_copy_is_removed() -> None:
     """Nothing of the conversation stays on the host, and the copy was no one else's to read."""
     tested = ScriptedStore()
-    await relay(cast("Any", None), ID, _sandboxes(1), tested)
+    await relay(cast("Any", None), ID, named_sandboxes(1), tested)
     (base,) = tested.bases
     assert not base.exists()
 
@@ -137,6 +122,6 @@ async def test_a_failed_capture_fails_the_relay() -> None:
 
     tested = Broken()
     with pytest.raises(SessionError):
-        await relay(cast("Any", None), ID, _sandboxes(2), tested)
+        await relay(cast("Any", None), ID, named_sandboxes(2), tested)
     (base,) = tested.bases
     assert not base.exists()

@@ -12,9 +12,9 @@ import pytest
 from host_client.errors import ConfigurationError, ConflictError, OutpostError, UnavailableError
 from host_client.fleet.restore import restore_many
 from host_client.fleet.retry import Retry
-from host_client.sandbox.sandbox import Sandbox
 from host_client.stores.context import ConversationContext
 from host_client.stores.contract import ConversationRecord, RestoreOutcome
+from support.named_sandbox import named_sandboxes
 from support.outcome import outcome
 
 if TYPE_CHECKING:
@@ -34,22 +34,6 @@ RECORD = ConversationRecord(
     bytes_count=1,
     source=PurePosixPath("/s"),
 )
-
-
-class NamedSandbox(Sandbox):
-    """A sandbox that is only its name."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    @property
-    def target(self) -> str:
-        """The name."""
-        return self.name
-
-
-def _sandboxes(count: int) -> list[Sandbox]:
-    return [NamedSandbox(f"unix:/{number}") for number in range(count)]
 
 
 class ScriptedStore:
@@ -101,7 +85,7 @@ def _away() -> OutpostError:
 
 async def test_every_target_has_its_own_outcome_in_the_order_given() -> None:
     """One refuses, one fails for good, one passes after two failures, one hangs: the others are restored."""
-    targets = _sandboxes(5)
+    targets = named_sandboxes(5)
     tested = ScriptedStore(
         {
             "unix:/1": [ConflictError("in_use", "a process has it open")],
@@ -126,7 +110,7 @@ async def test_every_target_has_its_own_outcome_in_the_order_given() -> None:
 async def test_all_attempts_of_one_target_have_one_restore_id() -> None:
     """A broken restore goes on where it was, and never where that of another target was."""
     tested = ScriptedStore({f"unix:/{number}": [_away(), _away()] for number in range(3)})
-    await restore_many(RECORD, _sandboxes(3), tested, retry=AT_ONCE)
+    await restore_many(RECORD, named_sandboxes(3), tested, retry=AT_ONCE)
     ids = list(tested.restore_ids.values())
     assert [len(one) for one in ids] == [1, 1, 1]
     assert len(set.union(*ids)) == 3
@@ -136,14 +120,14 @@ async def test_all_attempts_of_one_target_have_one_restore_id() -> None:
 async def test_the_restore_id_of_the_caller_is_kept() -> None:
     """A program that was started again goes on with what it had begun."""
     tested = ScriptedStore()
-    await restore_many(RECORD, _sandboxes(1), tested, ConversationContext(restore_id="mine"))
+    await restore_many(RECORD, named_sandboxes(1), tested, ConversationContext(restore_id="mine"))
     assert tested.restore_ids == {"unix:/0": {"mine"}}
 
 
 async def test_the_deadline_covers_all_attempts_and_tells_the_last_failure() -> None:
     """A target that failed and hangs now is told with both."""
     tested = ScriptedStore({"unix:/0": [_away()]}, hanging=["unix:/0"])
-    (ended,) = await restore_many(RECORD, _sandboxes(1), tested, retry=AT_ONCE, target_seconds=0.2)
+    (ended,) = await restore_many(RECORD, named_sandboxes(1), tested, retry=AT_ONCE, target_seconds=0.2)
     assert ended.error
     assert (ended.error.reason, ended.attempts_count) == ("deadline", 2)
     assert "the connection broke" in ended.error.hint
@@ -154,13 +138,13 @@ async def test_a_fault_ends_the_call() -> None:
     """What is no failure of the product, a time-out of somebody else's included, is nobody's outcome."""
     tested = ScriptedStore({"unix:/1": [TimeoutError("of a library")]})
     with pytest.raises(TimeoutError, match="of a library"):
-        await restore_many(RECORD, _sandboxes(2), tested, target_seconds=60)
+        await restore_many(RECORD, named_sandboxes(2), tested, target_seconds=60)
 
 
 async def test_restores_at_a_time_are_bounded() -> None:
     """Never more run than was asked for, and all run in the end."""
     tested = ScriptedStore()
-    ended = await restore_many(RECORD, _sandboxes(9), tested, concurrency_count=3)
+    ended = await restore_many(RECORD, named_sandboxes(9), tested, concurrency_count=3)
     assert tested.most_running_count == 3
     assert all(one.outcome for one in ended)
 
@@ -169,14 +153,14 @@ async def test_many_records_go_each_to_its_own_target() -> None:
     """By their places."""
     tested = ScriptedStore()
     records = [replace(RECORD, conversation_id=f"S{number}") for number in range(3)]
-    await restore_many(records, _sandboxes(3), tested)
+    await restore_many(records, named_sandboxes(3), tested)
     assert sorted(tested.restored) == [("unix:/0", "S0"), ("unix:/1", "S1"), ("unix:/2", "S2")]
 
 
 async def test_a_cancel_ends_all_restores() -> None:
     """What runs is cancelled and waited for, and what waits never begins."""
     tested = ScriptedStore(hanging=["unix:/0", "unix:/1"])
-    running = asyncio.ensure_future(restore_many(RECORD, _sandboxes(4), tested, concurrency_count=2))
+    running = asyncio.ensure_future(restore_many(RECORD, named_sandboxes(4), tested, concurrency_count=2))
     await tested.has_begun.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -189,7 +173,7 @@ async def test_every_end_is_told() -> None:
     """The callback hears of each target, with what came of it."""
     told: list[DeliveryProgress] = []
     tested = ScriptedStore({"unix:/1": [ConflictError("in_use", "a process has it open")]})
-    ended = await restore_many(RECORD, _sandboxes(3), tested, progress=told.append)
+    ended = await restore_many(RECORD, named_sandboxes(3), tested, progress=told.append)
     assert {id(one.ended) for one in told if one.ended} == {id(one) for one in ended}
     assert (told[-1].targets_count, told[-1].failed_count, told[-1].share) == (3, 1, 1.0)
 
@@ -204,7 +188,7 @@ async def test_what_the_callback_raises_ends_the_call() -> None:
         raise Mine
 
     with pytest.raises(Mine):
-        await restore_many(RECORD, _sandboxes(2), ScriptedStore(), progress=fail)
+        await restore_many(RECORD, named_sandboxes(2), ScriptedStore(), progress=fail)
 
 
 async def test_nothing_to_do_is_no_error() -> None:
