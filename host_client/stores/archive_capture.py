@@ -109,6 +109,6 @@ class ArchiveCapture:
             raise
         if private.is_claimed and await has_stale_files(self.base, record, there):
             raise StaleCopyError
-        # What the capture set aside in the folder is in the archive.
+        # What the capture set aside in the folder is in the archive, and nobody is to look for it in the folder.
         await in_thread(shutil.rmtree, private.home / ".outpost" / "recovery", ignore_errors=True)
-        return record
+        return replace(record, notices=[one for one in record.notices if one.reason != "replaced_on_host"])

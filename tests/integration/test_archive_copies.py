@@ -64,6 +64,16 @@ async def test_only_what_is_new_comes_from_the_sandbox(scene: Scene) -> None:
     assert len(copies(scene)) == 1
 
 
+async def test_nobody_is_sent_to_what_is_gone(scene: Scene) -> None:
+    """What a forced capture replaces in the host's copy is in the archive: no notice names a place for it."""
+    async with scene.sandbox() as context:
+        await scene.archive().capture(ID, context)
+        write_transcript(sessions(scene), lines(count=199) + b'{"n": 10}\n')
+        forced = await scene.archive(force=True).capture(ID, context)
+    assert not forced.unchanged
+    assert "replaced_on_host" not in {notice.reason for notice in forced.notices}
+
+
 async def test_a_copy_that_is_read_is_left_alone(scene: Scene) -> None:
     """While somebody reads the copy of the newest snapshot, a capture begins in an empty folder."""
     archive = scene.archive()
