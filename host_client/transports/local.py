@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 _LOCK: Final = ".lock"
 _DRAFTS: Final = ".drafts"
+_SHORTEST: Final = path_of("a")[0]
+"""An object's file in a folder that can have one."""
+
+_LATEST_SECONDS: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -145,7 +149,8 @@ class LocalTransport:
                     if entry.name.startswith("."):
                         continue
                     if entry.is_dir(follow_symlinks=False):
-                        folders.append(path)
+                        if key_of((*path, _SHORTEST)):  # else no key is so long, or leads there
+                            folders.append(path)
                     elif (key := key_of(path)) and entry.is_file(follow_symlinks=False):
                         with suppress(FileNotFoundError):  # removed meanwhile
                             objects.append(_info(key, entry.stat(follow_symlinks=False)))
@@ -247,4 +252,6 @@ def _locked(root: Folder) -> Iterator[None]:
 
 
 def _info(key: str, found: os.stat_result) -> ObjectInfo:
-    return ObjectInfo(key, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+    # Some file systems keep times that are no dates.
+    seconds = min(max(found.st_mtime, 0), _LATEST_SECONDS)
+    return ObjectInfo(key, found.st_size, datetime.fromtimestamp(seconds, UTC))

@@ -20,7 +20,7 @@ from host_client.errors import (
     WorkspaceError,
 )
 from host_client.transports.frame import check_size, open_frame
-from host_client.transports.local import LocalTransport
+from host_client.transports.local import LocalTransport, _info
 from support.killed import killed_at
 from support.wait import wait_until
 
@@ -304,3 +304,30 @@ async def test_a_file_that_grows_while_it_is_read_is_not_taken_whole(
         await transport.read(KEY)
     assert caught.value.reason == "digest_mismatch"
     assert opened == [size + 1]
+
+
+async def test_folders_that_no_key_leads_to_are_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listing ends soon, however deep somebody has made folders, and finds what it should on the way."""
+    transport = LocalTransport(tmp_path)
+    wanted = sorted(["/".join(["a"] * 256), "a/" + 300 * "b" + "/c"])
+    for key in wanted:
+        await transport.write(key, b"x", if_revision=None)
+    for deep in (600 * "a/", "no key/at all", 300 * "b/"):
+        (tmp_path / deep).mkdir(parents=True, exist_ok=True)
+    looked: list[tuple[str, ...]] = []
+    look = transport._look
+
+    def note(names: tuple[str, ...]) -> object:
+        looked.append(names)
+        return look(names)
+
+    monkeypatch.setattr(transport, "_look", note)
+    assert sorted(await keys(transport)) == wanted
+    assert max(map(len, looked)) == 255
+    assert ("no key",) not in looked
+
+
+def test_any_time_of_a_file_is_told() -> None:
+    """Some file systems keep times that are no dates; they are told as the nearest one."""
+    told = [_info("key", os.stat_result((0o100600, 1, 1, 1, 0, 0, 1, 0, at, 0))).modified for at in (-(10**15), 10**15)]
+    assert [time.year for time in told] == [1970, 9999]
