@@ -11,10 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from sandbox_agent.core.restore import Restore
+    from sandbox_agent.core.restore import Restore, Result
     from sandbox_agent.core.sandbox import Place, Sandbox
 
 RESTORE_ID = "attempt_1"
+
+LARGE = bytes(range(256)) * 2000
+FILES = {"a/one": b"1" * 100, "a/two": b"2" * 200, "large": LARGE, "state.json": b"{}"}
+BEFORE_LARGE = 300
+PART = 200_000
 
 
 class StreamError(Exception):
@@ -45,6 +50,17 @@ def break_restore(
         restore.feed(content_of(files, restore.begin())[:sent_bytes])
         restore.keep()
         raise StreamError
+
+
+def go_on(held: Sandbox, files: Mapping[str, bytes] = FILES, restore_id: str = RESTORE_ID) -> tuple[int, Result]:
+    """Restore with all parts that are offered; return how many bytes were fed."""
+    with open_restore(held, files, restore_id=restore_id) as restore:
+        lacking = restore.begin()
+        content = content_of(files, lacking, restore)
+        restore.go_on([index for index, _ in restore.parts])
+        assert restore.left_bytes == len(content)
+        restore.feed(content)
+        return len(content), restore.commit()
 
 
 def staging_of(home: Path) -> list[Path]:
