@@ -55,6 +55,7 @@ class Step(Generic[S]):
         files: Files that are whole with this step: who has one of which SHA-256, in hex.
         hash: Of all bytes up to here, while something that follows needs it; None: not read yet, or broken.
         waiting_count: Following steps that have not been hashed.
+        leap: What `telling` found.
     """
 
     part: Part | None
@@ -63,14 +64,17 @@ class Step(Generic[S]):
     files: dict[str, list[S]] = field(default_factory=dict)
     hash: _Hash | None = None
     waiting_count: int = 0
+    leap: Step[S] | None = None
 
-    def beyond(self) -> Iterator[Step[S]]:
-        """Yield this step and all that come after it."""
-        steps = [self]
-        while steps:
-            step = steps.pop()
-            yield step
-            steps.extend(step.following.values())
+    def telling(self) -> Step[S]:
+        """Return the first step from this one on that ends a file or has several after it; once all are there."""
+        step, passed = self, []
+        while not step.files and len(step.following) == 1:
+            passed.append(step)
+            step = step.leap or next(iter(step.following.values()))
+        for before in passed:
+            before.leap = step
+        return step
 
 
 def parts(files: Iterable[int], chunks: Sequence[Wanted]) -> Iterator[list[Part]]:
@@ -119,10 +123,16 @@ class Schedule(Generic[S]):
 
     def hurt(self, wanted: Wanted) -> Iterator[S]:
         """Yield who has files with bytes of an object, with repetitions."""
-        for step in self.steps.get(wanted, ()):
-            for beyond in step.beyond():
-                for owners in beyond.files.values():
-                    yield from owners
+        seen: set[Step[S]] = set()
+        steps = list(self.steps.get(wanted, ()))
+        while steps:
+            step = steps.pop().telling()
+            if step in seen:  # a file may have one object any number of times
+                continue
+            seen.add(step)
+            for owners in step.files.values():
+                yield from owners
+            steps.extend(step.following.values())
 
     def order(self) -> Iterator[tuple[Wanted, list[Step[S]]]]:
         """Yield objects and, for each, the steps that can be made when it has been read, in their order.

@@ -93,6 +93,16 @@ def test_what_a_missing_object_hurts() -> None:
     assert wrong_files(schedule, missing="b")[1] == ["a"]
 
 
+def test_what_many_missing_objects_hurt_is_told_soon() -> None:
+    """Who wrote a manifest may have named one object, or many that are not there, as often as there is room."""
+    schedule: Schedule[str] = Schedule()
+    many = [Wanted(str(number), 1) for number in range(20_000)]
+    for owner, objects in (("same", 20_000 * [Wanted("x", 1)]), ("others", many)):
+        schedule.add([Part(one, 0, 1) for one in objects], "0" * 64, owner)
+    assert list(schedule.hurt(Wanted("x", 1))) == ["same"]
+    assert [owner for one in many for owner in schedule.hurt(one)] == 20_000 * ["others"]
+
+
 @given(st.lists(st.lists(st.sampled_from("abde"), min_size=1, max_size=6).map("".join), min_size=1, max_size=8))
 def test_every_file_is_judged_whatever_the_order_of_its_objects(files: list[str]) -> None:
     """Files that have objects in any order, repeated as well: right ones are found right, wrong ones wrong."""
@@ -104,7 +114,7 @@ def test_every_file_is_judged_whatever_the_order_of_its_objects(files: list[str]
     order, wrong = wrong_files(schedule)
     assert Counter(wrong) == Counter({f"wrong {names}": 1 for names in set(files)})
     assert set(order) == set("".join(files))
-    assert all(step.hash is None for step in schedule.root.beyond())
+    assert all(step.hash is None for steps in schedule.steps.values() for step in steps)
 
 
 @given(st.permutations("abde"), st.lists(st.integers(0, 4), min_size=1, max_size=6))
