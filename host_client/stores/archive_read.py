@@ -182,7 +182,8 @@ def missing(key: str) -> SessionError:
     return SessionError(
         "missing_object",
         f"the archive names the object '{key}', which its store has not got",
-        hint="see what else is hurt with `outpost archive verify`; older snapshots may be whole",
+        hint="see what else is hurt with `outpost archive verify`: older snapshots may be whole. Where a sandbox "
+        "still has the conversation, force= (push --force) writes again what is gone",
         facts={"key": key},
     )
 

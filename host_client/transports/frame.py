@@ -90,5 +90,6 @@ def _damaged(key: str) -> SessionError:
     return SessionError(
         "digest_mismatch",
         f"the object {key} is damaged",
-        hint="restore it from a copy of the store; what it was part of cannot be read without it",
+        hint="read it again, from another host too: it may be damaged on its way; if it stays so, restore it from a "
+        "copy of the store",
     )

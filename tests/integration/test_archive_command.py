@@ -219,7 +219,7 @@ def test_verify_names_all_that_is_wrong(scene: Scene, run: Run, told: Callable[.
     error = run("pull", scene.b, "codex", CODEX_ID, "--cache", scene.store_path.parent / "new cache", status=10)[
         "error"
     ]
-    assert error["reason"] == "missing_object"
+    assert (error["reason"], "push --force" in error["hint"]) == ("missing_object", True)
 
 
 def test_verify_tells_of_a_lost_index(scene: Scene, run: Run, told: Callable[..., tuple[str, str]]) -> None:
