@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from host_client.errors import OutpostError
 from host_client.sandbox.task import in_thread
 from host_client.stores import archive_lineage
+from host_client.stores.archive_beginning import check_key, unindexed
 from host_client.stores.archive_content import has_stale_files, kept_context, opened_content
-from host_client.stores.archive_one_key import check_key
 from host_client.stores.archive_publish import Draft, Publication
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from host_client.stores.archive_manifest import Manifest
     from host_client.stores.archive_read import ArchiveReader, StoredIndex
     from host_client.stores.context import ConversationContext
-    from host_client.stores.contract import ConversationRecord, ConversationStore
+    from host_client.stores.contract import ConversationRecord, ConversationStore, Notice
 
 _OF_THE_COPY = frozenset((("conflict", "other_bucket"), ("session", "ambiguous"), ("session", "corrupt")))
 """What a capture fails with where the copy that it goes on with is at fault, perhaps."""
@@ -71,8 +71,10 @@ class ArchiveCapture:
             OutpostError: those of `TransportConversations.capture`.
         """
         stored, newest = self.stored, self.newest
+        earlier: list[Notice] = []
         if stored is None:
             await check_key(self.reader)
+            earlier = await unindexed(self.reader, self.archive_id)
         record = await self._captured(private)
         lost = await self.reader.lost(newest.names) if self.looks_for_data and newest is not None else set()
         if stored is not None and newest is not None and record.digest == newest.digest and not lost:
@@ -93,7 +95,7 @@ class ArchiveCapture:
                 diverged=diverged,
             )
             self.published = await Publication(self.reader, lost=lost).capture(draft, files, newest)
-        return replace(record, unchanged=False)
+        return replace(record, unchanged=False, notices=[*record.notices, *earlier])
 
     async def _captured(self, private: PrivateHome) -> ConversationRecord:
         there = kept_context(self.context, private.home)

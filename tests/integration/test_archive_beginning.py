@@ -1,4 +1,4 @@
-"""A namespace has one key or none, also for conversations that are archived in it for the first time."""
+"""What is looked at when a conversation is archived for the first time: the namespace's key, and what came before."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from host_client.errors import ConfigurationError
 from host_client.stores.archive_key import ArchiveKey
 from support.archive_hosts import Scene
 from support.conversation import files_below
-from support.transcript_format import lines, write_transcript
+from support.transcript_format import ID, lines, write_transcript
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +57,23 @@ async def test_a_damaged_index_keeps_nobody_from_beginning(tmp_path: Path) -> No
         with pytest.raises(ConfigurationError) as caught:
             await scene.archive("w").capture("three", context)
     assert caught.value.reason == "wrong_key"
+
+
+async def test_a_lost_index_is_told(tmp_path: Path) -> None:
+    """A push that begins a new history where the store has snapshots of an older one says so, once."""
+    scene = Scene(tmp_path)
+    archive = scene.archive()
+    async with scene.sandbox() as context:
+        for count in (2, 3):
+            write_transcript(scene.home() / ".mycli/sessions", lines(count=count))
+            captured = await archive.capture(ID, context)
+            assert "unindexed" not in {notice.reason for notice in captured.notices}
+        (scene.directory / f"store/conversations/team/mycli/{ID}/index!").unlink()
+        (told,) = [one for one in (await archive.capture(ID, context)).notices if one.reason == "unindexed"]
+        assert "2 snapshot(s)" in told.message
+        again = await archive.capture(ID, context)
+    assert again.unchanged
+    assert not again.notices
 
 
 async def test_another_namespace_has_its_own_key(tmp_path: Path) -> None:
