@@ -202,7 +202,7 @@ async def _replace(host_path: Path, page: AsyncIterator[str]) -> int:
 
     def begin() -> tuple[IO[bytes], str]:
         _check_replaceable(host_path)
-        with host_failures(host_path):
+        with host_failures(host_path.parent):
             fd, draft = tempfile.mkstemp(prefix=".outpost-page-", dir=host_path.parent)
         return open(fd, "wb", buffering=0), draft  # noqa: PTH123 - pathlib opens no descriptor
 

@@ -230,6 +230,7 @@ def test_verify_tells_of_a_lost_index(scene: Scene, run: Run, told: Callable[...
     assert run("verify")["unindexed"] == [{"format": "codex", "id": CODEX_ID}]
     out, _ = told("verify", "codex")
     assert f"unindexed: codex {CODEX_ID} has snapshots and no index" in out
+    assert out.endswith("whole: nothing else is wrong\n")
     assert "the index was lost" in out
 
 

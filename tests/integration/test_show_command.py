@@ -244,9 +244,8 @@ def test_a_page_is_written_whole(tmp_path: Path, run: Run, told: Callable[..., t
     assert run("show", "codex", "--file", torn, "--html", page, status=10)["error"]["reason"] == "corrupt"
     assert 'id="m8"' in page.read_text()
     missing = tmp_path / "none" / "page.html"
-    assert (
-        run("show", "kimi", "--file", transcript("kimi"), "--html", missing, status=14)["error"]["code"] == "workspace"
-    )
+    error = run("show", "kimi", "--file", transcript("kimi"), "--html", missing, status=14)["error"]
+    assert (error["code"], error["message"]) == ("workspace", f"nothing is at {tmp_path}/none")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "torn.jsonl.zst"]
 
 

@@ -88,6 +88,8 @@ def _lines(report: VerifyReport) -> Iterator[str]:
     )
     if not report.is_whole:
         yield f"findings: {len(report.findings)}"
+    elif report.unindexed:
+        yield "whole: nothing else is wrong"
     elif report.conversations:
         yield "whole: nothing is wrong"
     else:
