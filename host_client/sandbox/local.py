@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from host_client.sandbox.target import LocalTarget
 
+_SECRETS = frozenset(("OUTPOST_ARCHIVE_KEY",))
+"""Variables that are for us alone: what a model runs must not print them into what is archived."""
+
 START_SECONDS = 30.0
 """Longest time a daemon may take to serve; starting Python on a busy machine is the most of it."""
 
@@ -112,6 +115,7 @@ async def _spawn(
         os.fspath(target.home),
         "--workspace",
         os.fspath(target.workspace),
+        env={name: value for name, value in os.environ.items() if name not in _SECRETS},
         start_new_session=True,
     )
     return transport, watch

@@ -21,8 +21,8 @@ MAX_SECONDS = 10.0 * 365 * 86_400
 MARK = b"OUTPOST_PROCESS"
 """Variable by which the processes of a daemon are known again, whatever group or session they have gone to."""
 
-_SECRETS = (b"OUTPOST_TOKEN", b"LISTEN_", b"NOTIFY_SOCKET")
-"""Beginnings of variables that are between the daemon and who started it."""
+_SECRETS = (b"OUTPOST_TOKEN", b"OUTPOST_ARCHIVE_KEY", b"LISTEN_", b"NOTIFY_SOCKET")
+"""Beginnings of variables that are between the daemon and who started it, or of secrets that are none of theirs."""
 _OWN = (b"GRPC_VERBOSITY", b"OUTPOST_PROCESS")
 
 

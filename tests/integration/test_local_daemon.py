@@ -45,6 +45,17 @@ async def test_local_daemon_ends_with_its_connection(tmp_path: Path) -> None:
     assert not socket.parent.exists()
 
 
+async def test_local_daemon_does_not_get_the_key_of_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs there as this user could read it from the daemon's environment."""
+    monkeypatch.setenv("OUTPOST_ARCHIVE_KEY", "a-secret")
+    monkeypatch.setenv("OTHER", "no secret")
+    async with connect(f"local:{tmp_path}"):
+        (pid,) = children(os.getpid())
+        environment = Path(f"/proc/{pid}/environ").read_bytes()  # noqa: ASYNC240 - no disk
+    assert b"a-secret" not in environment
+    assert b"OTHER=no secret" in environment
+
+
 async def test_local_daemon_ends_what_left_its_group(tmp_path: Path) -> None:
     """A sandbox that is a folder of this machine leaves nothing running on it, services of its own included."""
     service = "setsid sh -c 'echo $$ > alone; exec sleep 1000' > /dev/null 2>&1 &"

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
     from support.daemon import RunningDaemon
 
-ENVIRONMENT = {"OUTPOST_TOKEN": "secret-1", "LISTEN_FDS_X": "secret-2", "NOTIFY_SOCKET": "/secret-3", "KEPT": "kept"}
+HIDDEN = ("OUTPOST_TOKEN", "OUTPOST_ARCHIVE_KEY", "LISTEN_", "NOTIFY_", "GRPC_VERBOSITY")
+ENVIRONMENT = {
+    "OUTPOST_TOKEN": "secret-1",
+    "LISTEN_FDS_X": "secret-2",
+    "NOTIFY_SOCKET": "/secret-3",
+    "OUTPOST_ARCHIVE_KEY": "secret-4",
+    "KEPT": "kept",
+}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +60,7 @@ def test_environment(scene: Scene, daemon: RunningDaemon) -> None:
     variables = [pb.Variable(name=b"MINE", value=b"a=b\xff"), pb.Variable(name=b"KEPT", value=b"changed")]
     plain = dict(line.partition("=")[::2] for line in scene.read(scene.start("env")).stdout.decode().splitlines())
     assert plain["KEPT"] == "kept"
-    assert not [name for name in plain if name.startswith(("OUTPOST_TOKEN", "LISTEN_", "NOTIFY_", "GRPC_VERBOSITY"))]
+    assert not [name for name in plain if name.startswith(HIDDEN)]
     assert "secret" not in str(plain)
     assert (plain["HOME"], plain["PWD"]) == (str(daemon.home), os.path.realpath(daemon.workspace))
     lines = bytes(scene.read(scene.start("env", variables=variables)).stdout).splitlines()
