@@ -7,6 +7,8 @@ import shlex
 import string
 from typing import TYPE_CHECKING
 
+from host_client.cli.output import size
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import PurePosixPath
@@ -78,6 +80,22 @@ def outcome_document(outcome: RestoreOutcome, resume: Sequence[str]) -> dict[str
         "duration_seconds": round(outcome.duration_seconds, 6),
         "resume": list(resume),
     }
+
+
+def outcome_lines(
+    outcome: RestoreOutcome, resume: Sequence[str], sandbox_workspace: PurePosixPath, *, snapshot: str = ""
+) -> list[str]:
+    """Tell people of a restore: what it did, of which snapshot of an archive, and how to go on."""
+    return [
+        "already there, nothing changed"
+        if outcome.unchanged
+        else f"restored {outcome.files_count} files, {size(outcome.bytes_count)} "
+        f"({size(outcome.sent_bytes)} sent) in {outcome.duration_seconds:.2f} s",
+        *([f"snapshot {snapshot}"] if snapshot else []),
+        f"target   {outcome.target}",
+        *([f"recovery {outcome.recovery}"] if outcome.recovery else []),
+        f"resume   {resume_line(resume, sandbox_workspace)}",
+    ]
 
 
 def notice_notes(notices: Sequence[Notice]) -> Iterator[str]:

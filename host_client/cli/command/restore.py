@@ -18,9 +18,9 @@ from host_client.cli.options import (
     restore_id_option,
     restore_options,
 )
-from host_client.cli.output import Output, size
+from host_client.cli.output import Output
 from host_client.cli.progress import shown_progress
-from host_client.cli.record import notice_notes, outcome_document, resume_line
+from host_client.cli.record import notice_notes, outcome_document, outcome_lines
 from host_client.sandbox.sandbox import connect
 from host_client.stores.context import ConversationContext
 from sandbox_api.names import check_restore_id
@@ -89,13 +89,5 @@ async def restore(
         output.note("note: the file system cannot exchange directories; for a moment no session was in place")
     output.result(
         outcome_document(outcome, resume),
-        [
-            "already there, nothing changed"
-            if outcome.unchanged
-            else f"restored {outcome.files_count} files, {size(outcome.bytes_count)} "
-            f"({size(outcome.sent_bytes)} sent) in {outcome.duration_seconds:.2f} s",
-            f"target   {outcome.target}",
-            *([f"recovery {outcome.recovery}"] if outcome.recovery else []),
-            f"resume   {resume_line(resume, workspace)}",
-        ],
+        outcome_lines(outcome, resume, workspace),
     )
