@@ -65,7 +65,13 @@ TABLE: tuple[Row, ...] = (
     Row("conflict", "behind", "FAILED_PRECONDITION", "an older state of a conversation than the archive's newest"),
     Row("conflict", "stale_revision", "ABORTED", "somebody else wrote to the archive meanwhile", retryable=True),
     Row("conflict", "target_changed", "ABORTED", "another restore or process replaced the session meanwhile"),
-    Row("conflict", "busy", "ABORTED", "another operation holds the session's folder, or the restore's id", retryable=True),
+    Row(
+        "conflict",
+        "busy",
+        "ABORTED",
+        "another operation holds the session's folder, or the restore's id",
+        retryable=True,
+    ),
     Row("conflict", "exists", "ALREADY_EXISTS", "the path exists and must not"),
     Row(
         "workspace",
