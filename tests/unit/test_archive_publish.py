@@ -158,7 +158,7 @@ async def test_a_push_that_lasts_longer_than_the_grace_period(scene: SmallArchiv
     """What prune has marked and removed since it was written is written again, before the index names it."""
     await scene.push("c", {"log": b"of another"})
     counting = FaultyTransport(scene.transport)
-    await scene.push("count", {"log": b"new"}, transport=counting)
+    await SmallArchive(scene.directory, namespace="other").push("d", FILES, transport=counting)
     *_, number = (at for at, call in enumerate(counting.operations) if kind in f"{call.key}/")
     passed_seconds = 0.0
 
