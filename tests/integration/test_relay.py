@@ -196,22 +196,27 @@ async def test_a_slow_target_within_the_bound_is_waited_for(scene: Scene) -> Non
 
 
 @pytest.mark.usefixtures("streamed")
-async def test_the_capture_waits_where_all_targets_are_slow(scene: Scene) -> None:
+async def test_the_capture_waits_where_all_targets_are_slow(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """The only target is never given up: the source is not read on while it stalls, and then all of it arrives."""
     source, slow = scene.source(long_transcript(40 * MIB)), scene.daemon("slow")
-    told: list[Progress] = []
+    waiting: list[Spool] = []
+    real = Spool.pace
+
+    async def pace(self: Spool) -> None:
+        waiting.append(self)
+        await real(self)
+        waiting.remove(self)
+
+    monkeypatch.setattr(Spool, "pace", pace)
     async with gated_proxy(slow.target, "to", MIB) as (address, gate), connect(source.target) as sandbox:
 
         async def has_paused() -> bool:
-            count = len(told)
-            await asyncio.sleep(0.3)
-            return gate.held.is_set() and count == len(told) > 0
+            return gate.held.is_set() and bool(waiting)  # what does not wait is never seen in between
 
         async with asyncio.TaskGroup() as group:
-            context = ConversationContext(progress=told.append)
-            running = group.create_task(relay(sandbox, ID, [address], STORE, context, max_spool_bytes=4 * MIB))
+            running = group.create_task(relay(sandbox, ID, [address], STORE, max_spool_bytes=4 * MIB))
             await until(has_paused, "the capture to wait")
-            assert told[-1].bytes_count < 30 * MIB
+            assert MIB < sum(file.size_bytes for file in waiting[0].files) < 30 * MIB
             gate.opened.set()
     assert [delivery.error for delivery in running.result().outcomes] == [None]
 
