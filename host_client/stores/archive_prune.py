@@ -126,6 +126,7 @@ class Pruning:
                 await self._shorten(plan)
         await self._collect(now)
         if self._grace_seconds == 0 and not self._is_dry_run:
+            self._marked = _Sum()  # what was marked goes now, and is counted as removed
             await self._collect(now)
         return PruneReport(
             removed=sorted(self._gone),

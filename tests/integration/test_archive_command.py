@@ -244,13 +244,15 @@ def test_prune_tells_what_goes(scene: Scene, run: Run, told: Callable[..., tuple
     assert (error["reason"], "--keep-last" in error["hint"]) == ("invalid_argument", True)
     told("prune", "--keep-last", "1", "--grace", "soon", status=2)
     dry = run("prune", "--keep-last", 1, "--grace", 0, "--dry-run")
-    named = [{"format": "codex", "id": CODEX_ID, "snapshot": one} for one in snapshots[:2]]
+    named = [{"format": "codex", "id": CODEX_ID, "snapshot": one} for one in sorted(snapshots[:2])]
     assert (dry["dry_run"], dry["removed"], dry["kept_count"]) == (True, named, 1)
     assert "would be removed: codex" in told("prune", "--keep-last", 1, "--dry-run")[0]
     assert run("prune", "--keep-last", 1, "--younger-than", "30d")["removed"] == []
     assert run("prune", "--garbage-only", "--grace", "0s")["kept_count"] == 3
     done = run("prune", "--keep-last", 1, "--grace", 0)
     assert (done["dry_run"], done["removed"]) == (False, named)
+    counts = ("marked_count", "marked_bytes", "removed_count", "removed_bytes")
+    assert [done[name] for name in counts] == [dry[name] for name in counts]
     assert done["removed_count"] >= 2
     assert [one["snapshot"] for one in run("log", "codex", CODEX_ID)["snapshots"]] == snapshots[2:]
     assert run("verify")["whole"]

@@ -100,12 +100,7 @@ async def test_a_dry_run_tells_what_a_run_does(scene: SmallArchive, grace_second
         assert {key: await scene.transport.read(key) for key in await scene.keys()} == before
         assert told.is_dry_run
         done = await scene.archive().prune(keep_last=2, grace_seconds=grace_seconds)
-        assert told == replace(done, is_dry_run=True) or grace_seconds == 0
-        assert (told.removed, told.removed_count, told.removed_bytes) == (
-            done.removed,
-            done.removed_count,
-            done.removed_bytes,
-        )
+        assert told == replace(done, is_dry_run=True)
         scene.let_pass(DAY_SECONDS)
 
 
