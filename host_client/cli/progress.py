@@ -105,7 +105,7 @@ def _targets_record(title: str, progress: DeliveryProgress) -> dict[str, object]
         "targets_total": progress.targets_total,
         "failed": progress.failed_count,
         "bytes": progress.bytes_count,
-        "share": round(progress.share, 4),
+        "share": int(progress.share * 10_000) / 10_000,  # not rounded up: 1 means that all have ended
         "target": None if ended is None else str(ended.target),
         "state": None if ended is None else delivery_state(ended),
     }

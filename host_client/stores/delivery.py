@@ -37,14 +37,15 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryProgress:
-    """How far many targets are, together.
+    """How far many targets are, together. No number ever falls.
 
     Attributes:
         targets_count: Targets that have ended, well or not.
         targets_total: Targets there are in all.
         failed_count: Targets that have failed.
-        bytes_count: Content bytes that are in place, or on their way to be, at all targets that have not failed.
-        share: How much of everything is done, from 0 to 1; a target that failed is done.
+        bytes_count: Content bytes that have come to all targets, each counted once for a target: also those at targets
+            that failed later.
+        share: How much of everything is done, from 0 to 1; a target that failed is done. 1 only when all have ended.
         ended: What came of a target that has ended just now; None: some are further than before.
     """
 
@@ -70,6 +71,10 @@ def check_bounds(concurrency_count: int, target_seconds: float | None) -> None:
         )
 
 
+_MAX_RUNNING_SHARE = 0.99
+"""What a target counts at most before its end: its commit, which can fail, is still to come."""
+
+
 class DeliveryTally:
     """Adds up the progress of many targets and passes it on: each end at once, all else at a bounded rate.
 
@@ -89,7 +94,7 @@ class DeliveryTally:
         self._callback = callback
         self._clock = clock
         self._next_seconds = float("-inf")
-        self._running: dict[Hashable, Progress] = {}
+        self._running: dict[Hashable, tuple[int, float]] = {}  # the most of each: a further attempt begins at 0
         self._targets_count = self._failed_count = self._bytes_count = 0
 
     def watch(self, target_key: Hashable) -> Callable[[Progress], None] | None:
@@ -98,7 +103,10 @@ class DeliveryTally:
             return None
 
         def note(progress: Progress) -> None:
-            self._running[target_key] = progress
+            bytes_count, share = self._running.get(target_key, (0, 0.0))
+            now_share = progress.bytes_count / progress.bytes_total if progress.bytes_total else 0.0
+            now_share = min(now_share, _MAX_RUNNING_SHARE)
+            self._running[target_key] = max(bytes_count, progress.bytes_count), max(share, now_share)
             if (now := self._clock()) >= self._next_seconds:
                 self._next_seconds = now + MIN_INTERVAL_SECONDS
                 self._tell(None)
@@ -107,26 +115,27 @@ class DeliveryTally:
 
     def end(self, target_key: Hashable, delivery: Delivery) -> None:
         """Take note of what came of a target, and tell it."""
-        self._running.pop(target_key, None)
+        bytes_count, _ = self._running.pop(target_key, (0, 0.0))
         self._targets_count += 1
         if delivery.outcome is None:
             self._failed_count += 1
         else:
-            self._bytes_count += delivery.outcome.bytes_count
+            bytes_count = max(bytes_count, delivery.outcome.bytes_count)
+        self._bytes_count += bytes_count
         self._tell(delivery)
 
     def _tell(self, ended: Delivery | None) -> None:
         if self._callback is None:
             return
         running = self._running.values()
-        done_count = self._targets_count + sum(one.bytes_count / one.bytes_total for one in running if one.bytes_total)
+        done_count = self._targets_count + sum(share for _, share in running)
         self._callback(
             DeliveryProgress(
                 targets_count=self._targets_count,
                 targets_total=self._targets_total,
                 failed_count=self._failed_count,
-                bytes_count=self._bytes_count + sum(one.bytes_count for one in running),
-                share=min(1.0, done_count / self._targets_total),
+                bytes_count=self._bytes_count + sum(bytes_count for bytes_count, _ in running),
+                share=done_count / self._targets_total,
                 ended=ended,
             )
         )

@@ -19,7 +19,7 @@ class Clock:
 
 
 def test_bytes_and_shares_of_all_are_added_up() -> None:
-    """Ended targets count whole, running ones by their bytes, failed ones as done and without bytes."""
+    """Ended targets count whole, running ones by their bytes, failed ones as done and with the bytes that came."""
     told: list[DeliveryProgress] = []
     clock = Clock()
     tally = DeliveryTally(4, told.append, clock)
@@ -34,7 +34,27 @@ def test_bytes_and_shares_of_all_are_added_up() -> None:
     tally.end(0, good)
     assert told[-1] == DeliveryProgress(1, 4, 0, 125, 1.25 / 4, good)
     tally.end(1, bad)
-    assert told[-1] == DeliveryProgress(2, 4, 1, 100, 2 / 4, bad)
+    assert told[-1] == DeliveryProgress(2, 4, 1, 125, 2 / 4, bad)
+
+
+def test_nothing_falls_and_all_is_done_only_at_the_end() -> None:
+    """A further attempt begins at 0, a target that has everything has not committed, and one fails after all came."""
+    told: list[DeliveryProgress] = []
+    clock = Clock()
+    tally = DeliveryTally(2, told.append, clock)
+    notes = tally.watch(0), tally.watch(1)
+    for number, bytes_count in ((0, 80), (0, 0), (0, 100), (1, 100)):
+        clock.now_seconds += 1.0
+        note = notes[number]
+        assert note
+        note(Progress(0, 1, bytes_count, 100))
+    assert [one.bytes_count for one in told] == [80, 80, 100, 200]
+    assert told[-1].share == 0.99
+    tally.end(0, Delivery("a", error=UnavailableError("unreachable", "gone")))
+    assert (told[-1].bytes_count, told[-1].share) == (200, 1.99 / 2)
+    tally.end(1, Delivery("b", outcome(100)))
+    assert (told[-1].bytes_count, told[-1].share) == (200, 1.0)
+    assert sorted(one.share for one in told) == [one.share for one in told]
 
 
 def test_ends_are_told_at_once_and_bytes_at_most_ten_times_a_second() -> None:

@@ -93,7 +93,7 @@ def test_many_targets_are_records_for_scripts(capsys: pytest.CaptureFixture[str]
     with shown.shown_targets("restoring S1", as_json=True) as tell:
         tell(RESTORED)
         tell(FAILED)
-        tell(DeliveryProgress(2, 4, 1, 2 << 20, 0.6))
+        tell(DeliveryProgress(2, 4, 1, 2 << 20, 0.99999))
     told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert told[0] == {
         "progress": "restoring S1",
@@ -106,3 +106,4 @@ def test_many_targets_are_records_for_scripts(capsys: pytest.CaptureFixture[str]
         "state": "restored",
     }
     assert [(record["target"], record["state"]) for record in told[1:]] == [("unix:/b", "failed"), (None, None)]
+    assert told[2]["share"] < 1  # which means that all have ended
