@@ -155,7 +155,7 @@ class Codec:
             raise ConfigurationError(
                 "wrong_key",
                 f"the object '{about}' is encrypted with the key {key_id.hex()}",
-                hint="give the namespace's key",
+                hint="give the namespace's key (key=, or --key-file)",
                 facts=facts,
             )
         if self._key is None:

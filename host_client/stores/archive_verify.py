@@ -39,12 +39,14 @@ class ArchiveFinding:
         key: The object.
         message: One sentence for people, without a final stop.
         snapshots: Those that cannot be restored because of it; of an index that cannot be read none is named.
+        hint: What to do about it; may be empty.
     """
 
     reason: str
     key: str
     message: str
     snapshots: Sequence[SnapshotName] = ()
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class VerifyReport:
 class _Finding:
     reason: str
     message: str
+    hint: str
     snapshots: set[SnapshotName] = field(default_factory=set)
 
 
@@ -152,7 +155,7 @@ class Verification:
             bytes_count=self._bytes_count,
             stored_bytes=self._stored_bytes,
             findings=[
-                ArchiveFinding(found.reason, key, found.message, sorted(found.snapshots))
+                ArchiveFinding(found.reason, key, found.message, sorted(found.snapshots), found.hint)
                 for (key, _), found in findings
             ],
             unreferenced_count=len(data.keys() - names) if count_unreferenced else None,
@@ -237,10 +240,10 @@ class Verification:
             reason = "corrupt"  # larger than what it is said to be
         elif not isinstance(error, SessionError) and reason not in ("wrong_key", "not_supported"):
             raise error
-        self._add(reason, key, error.message, snapshots)
+        self._add(reason, key, error.message, snapshots, hint=error.hint)
 
-    def _add(self, reason: str, key: str, message: str, snapshots: Iterable[SnapshotName]) -> None:
-        self._findings.setdefault((key, reason), _Finding(reason, message)).snapshots.update(snapshots)
+    def _add(self, reason: str, key: str, message: str, snapshots: Iterable[SnapshotName], *, hint: str = "") -> None:
+        self._findings.setdefault((key, reason), _Finding(reason, message, hint)).snapshots.update(snapshots)
 
     async def _settle(self) -> None:
         """Drop what is missing only because it was pruned after its index was read."""

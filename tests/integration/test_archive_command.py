@@ -234,6 +234,20 @@ def test_verify_tells_of_a_lost_index(scene: Scene, run: Run, told: Callable[...
     assert "the index was lost" in out
 
 
+def test_verify_without_the_key_tells_once_to_give_it(
+    scene: Scene, run: Run, told: Callable[..., tuple[str, str]], tmp_path: Path
+) -> None:
+    """Every conversation is a finding that names its object once, and the hint comes once, after all of them."""
+    run("keygen", tmp_path / "key")
+    run("push", scene.a, "codex", CODEX_ID, "--key-file", tmp_path / "key")
+    run("fork", "codex", CODEX_ID, "another", "--key-file", tmp_path / "key")
+    findings = run("verify", status=10)["findings"]
+    assert [(one["finding"], "--key-file" in one["hint"]) for one in findings] == [("wrong_key", True)] * 2
+    out, _ = told("verify", status=10)
+    assert [out.count(one["key"]) for one in findings] == [1, 1]
+    assert out.count("hint: ") == 1
+
+
 def test_prune_tells_what_goes(scene: Scene, run: Run, told: Callable[..., tuple[str, str]]) -> None:
     """A dry run changes nothing; a rule is needed; what is young by the rule stays."""
     snapshots = []

@@ -55,6 +55,7 @@ def _document(report: VerifyReport) -> dict[str, object]:
                 "finding": finding.reason,
                 "key": finding.key,
                 "message": finding.message,
+                "hint": finding.hint,
                 "snapshots": snapshot_name_documents(finding.snapshots),
             }
             for finding in report.findings
@@ -74,9 +75,12 @@ def _document(report: VerifyReport) -> dict[str, object]:
 
 def _lines(report: VerifyReport) -> Iterator[str]:
     for finding in report.findings:
-        yield f"finding: {finding.reason}: {finding.message} ({finding.key})"
+        where = "" if finding.key in finding.message else f" ({finding.key})"
+        yield f"finding: {finding.reason}: {finding.message}{where}"
         for name in finding.snapshots:
             yield f"  hurts {name.format} {name.id}, snapshot {name.snapshot_id}"
+    for hint in dict.fromkeys(finding.hint for finding in report.findings if finding.hint):
+        yield f"hint: {hint}"
     for lost in report.unindexed:
         yield (
             f"unindexed: {lost.format} {lost.id} has snapshots and no index: a first push is under way, or failed; "
