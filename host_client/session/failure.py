@@ -29,6 +29,13 @@ _FAMILIES: dict[int, tuple[type[OutpostError], str, str]] = {
     errno.EPERM: (WorkspaceError, "access", "the system refuses access to"),
 }
 
+_HINTS = {
+    errno.ENOSPC: "make room there, or name another place",
+    errno.EDQUOT: "make room there, raise the quota, or name another place",
+    errno.EFBIG: "name a place on a file system that can hold larger files",
+    errno.EROFS: "name a place that can be written to",
+}
+
 
 def host_failure(error: OSError, host_path: Path) -> OutpostError:
     """Return the failure that an `OSError` about a path of the host means; the system's own text stays out of it."""
@@ -38,7 +45,7 @@ def host_failure(error: OSError, host_path: Path) -> OutpostError:
     if code not in _FAMILIES:
         return UnavailableError("io", f"the system reported {facts['errno']} for {name}", facts=facts)
     family, reason, meaning = _FAMILIES[code]
-    return family(reason, f"{meaning} {name}", facts=facts)
+    return family(reason, f"{meaning} {name}", hint=_HINTS.get(code, ""), facts=facts)
 
 
 @contextmanager

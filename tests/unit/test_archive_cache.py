@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from host_client.errors import UnavailableError, WorkspaceError
+from host_client.errors import LimitError, UnavailableError, WorkspaceError
 from host_client.stores import archive_cache
 from host_client.stores.archive_cache import ArchiveCache, default_directory
 
@@ -100,6 +100,23 @@ def test_what_was_not_used_for_longest_goes(tmp_path: Path) -> None:
         assert folders(cache) == ["copies/four", "copies/two"]
     assert fill(cache, "five", bytes(99)).read_bytes() == bytes(99)
     assert folders(cache) == ["copies/five"]
+
+
+@pytest.mark.parametrize(("number", "reason"), [(errno.ENOSPC, "disk_full"), (errno.EROFS, "read_only")])
+def test_a_disk_that_takes_nothing_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
+) -> None:
+    """Full or read-only: the failure has a hint."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(number, "")
+
+    cache = ArchiveCache(tmp_path / "cache")
+    monkeypatch.setattr(Path, "mkdir", fails)
+    with pytest.raises(LimitError) as caught:
+        cache.begin()
+    assert caught.value.reason == reason
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("step", ["utime", "rename", "samestat"])

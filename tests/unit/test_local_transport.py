@@ -158,7 +158,7 @@ async def test_foreign_files_are_not_listed(tmp_path: Path) -> None:
 async def test_what_the_system_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, expected: tuple[type[OutpostError], str]
 ) -> None:
-    """A failure of the disk is told as what it is; the object is as it was and no draft is left."""
+    """A failure of the disk is told as what it is, with what to do; the object is as it was and no draft is left."""
     transport = LocalTransport(tmp_path)
     revision = await transport.write(KEY, b"old", if_revision=None)
 
@@ -170,6 +170,7 @@ async def test_what_the_system_refuses(
         with pytest.raises(expected[0]) as caught:
             await transport.write(KEY, b"new", if_revision=revision)
     assert caught.value.reason == expected[1]
+    assert bool(caught.value.hint) == (expected[1] in ("disk_full", "read_only"))
     found = await transport.read(KEY)
     assert found is not None
     assert (found.data, found.revision) == (b"old", revision)
