@@ -69,7 +69,7 @@ async def test_local_daemon_ends_what_left_its_group(tmp_path: Path) -> None:
 
 
 async def test_local_daemon_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
-    """A parent that is killed leaves no daemon behind."""
+    """A parent that is killed leaves no daemon behind, and of its private folder an empty one."""
     code = (
         "import asyncio, sys\n"
         "from host_client.sandbox.sandbox import connect\n"
@@ -83,12 +83,14 @@ async def test_local_daemon_ends_when_its_parent_is_killed(tmp_path: Path) -> No
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"connected\n"
         (pid,) = children(parent.pid)
+        (socket,) = [Path(word[5:]) for word in command_of(pid) if word.startswith("unix:")]
         ended = os.pidfd_open(pid)
         parent.kill()
     try:
         await asyncio.wait_for(readable(ended), 20)
     finally:
         os.close(ended)
+    socket.parent.rmdir()  # which fails when anything is in it
 
 
 async def test_local_daemon_is_ended_when_connecting_is_cancelled(tmp_path: Path) -> None:
