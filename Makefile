@@ -1,10 +1,10 @@
 # The only commands people and CI run. Each target sets itself up; nothing needs to be installed by hand but Python 3.11.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
-SOURCES := $(shell find proto sandbox_agent host_client outpost_command -name '*.py' -o -name '*.proto') pyproject.toml README.md
+SOURCES := $(shell find proto sandbox_agent host_client -name '*.py' -o -name '*.proto') pyproject.toml README.md
 PROTOS := $(sort $(wildcard proto/sandbox_api/v1/*.proto))
 MESSAGES_ONLY := error payload
-CODE := proto sandbox_agent host_client outpost_command tests benchmarks docs
+CODE := proto sandbox_agent host_client tests benchmarks docs
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-clis check fmt proto bench clean
