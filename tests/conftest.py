@@ -14,9 +14,9 @@ from hypothesis import settings
 
 import host_client
 import sandbox_agent
-from support.object_store import s3_server
+from support.object_store import s3_process, s3_server
 
-__all__ = ["s3_server"]
+__all__ = ["s3_process", "s3_server"]
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

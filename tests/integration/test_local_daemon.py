@@ -37,8 +37,7 @@ async def test_local_daemon_ends_with_its_connection(tmp_path: Path) -> None:
     async with connect(f"local:{tmp_path}") as sandbox:
         assert sandbox.target == f"local:{tmp_path}"
         assert sandbox.home == sandbox.root == PurePosixPath(tmp_path)
-        (pid,) = children(os.getpid())
-        (socket,) = [Path(word[5:]) for word in command_of(pid) if word.startswith("unix:")]
+        pid, socket = own_daemon()
         assert socket.is_socket()
         assert socket.parent.stat().st_mode & 0o077 == 0
     assert not is_alive(pid)
@@ -50,7 +49,7 @@ async def test_local_daemon_does_not_get_the_key_of_an_archive(tmp_path: Path, m
     monkeypatch.setenv("OUTPOST_ARCHIVE_KEY", "a-secret")
     monkeypatch.setenv("OTHER", "no secret")
     async with connect(f"local:{tmp_path}"):
-        (pid,) = children(os.getpid())
+        pid, _ = own_daemon()
         environment = Path(f"/proc/{pid}/environ").read_bytes()  # noqa: ASYNC240 - no disk
     assert b"a-secret" not in environment
     assert b"OTHER=no secret" in environment
@@ -82,8 +81,7 @@ async def test_local_daemon_ends_when_its_parent_is_killed(tmp_path: Path) -> No
     with started([sys.executable, "-c", code, f"local:{tmp_path}"]) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"connected\n"
-        (pid,) = children(parent.pid)
-        (socket,) = [Path(word[5:]) for word in command_of(pid) if word.startswith("unix:")]
+        pid, socket = own_daemon(parent.pid)
         ended = os.pidfd_open(pid)
         parent.kill()
     try:
@@ -103,7 +101,7 @@ async def test_local_daemon_is_ended_when_connecting_is_cancelled(tmp_path: Path
 async def test_local_daemon_that_dies_is_unreachable(tmp_path: Path) -> None:
     """A daemon that is killed under a connection makes the next call fail by reason."""
     async with connect(f"local:{tmp_path}") as sandbox:
-        (pid,) = children(os.getpid())
+        pid, _ = own_daemon()
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(UnavailableError) as caught:
             await call_for_ever(sandbox)
@@ -147,6 +145,14 @@ async def test_local_home_must_exist(tmp_path: Path) -> None:
 def started(command: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start a process whose output is read."""
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def own_daemon(parent: int | None = None) -> tuple[int, Path]:
+    """Return the only daemon among a process's children, ours by default, and its socket."""
+    found = [(pid, command_of(pid)) for pid in children(parent or os.getpid())]
+    ((pid, command),) = [(pid, command) for pid, command in found if "sandbox_agent" in command]
+    (socket,) = [Path(word[5:]) for word in command if word.startswith("unix:")]
+    return pid, socket
 
 
 def is_alive(pid: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -127,9 +127,15 @@ class Broken(Exception):  # noqa: N818 - what a source raises, whatever it is
     """Stands for what a capture raises."""
 
 
-async def _breaking() -> AsyncIterator[bytes]:
-    yield PAYLOAD[:-10]
+async def _break(home: Path) -> NoReturn:
+    """Raise once the daemon is at work: a call that it has not begun with cannot be waited for."""
+    await asyncio.to_thread(wait_until, lambda: not is_clean(home), "the beginning of the call")
     raise Broken
+
+
+async def _breaking(home: Path) -> AsyncIterator[bytes]:
+    yield PAYLOAD[:-10]
+    await _break(home)
 
 
 @pytest.mark.anyio
@@ -139,14 +145,14 @@ async def test_source_that_breaks(daemon: RunningDaemon, where: str) -> None:
     write_session(daemon.home, OLD)
 
     async def fail() -> bytes:
-        raise Broken
+        await _break(daemon.home)
 
     async with connect(daemon.target) as sandbox:
         with pytest.raises(Broken):
             await sandbox.bundles.restore_stream(
                 PLACE,
                 BARE,
-                _breaking() if where == "contents" else pieces(),
+                _breaking(daemon.home) if where == "contents" else pieces(),
                 fail if where == "digest" else digest,
                 full_durability=False,
             )

