@@ -31,6 +31,7 @@ _TURN_CASE = f"archived in one turn at most, {_GROWN}"
 _ALL_CASE = f"archived in all turns, {_GROWN}"
 _LAST_CASE = f"restore of the last snapshot, {_GROWN}"
 _VERIFY_CASE = f"verify, {_GROWN}"
+_ONCE_CASE = f"verify, transcript of {_SIZE_BYTES // MIB} MiB, archived once"
 _MOVE_CASE = f"archive and restore, transcript of {_SIZE_BYTES // MIB} MiB, S3"
 _TURN_LIMIT = f"{_MAX_TURN_KIB} KiB"
 _ALL_LIMIT = f"{_MAX_GROWTH} times the growth"
@@ -122,6 +123,7 @@ def rows(bench: Bench) -> Iterator[Row]:
         _ALL_CASE: _ALL_LIMIT,
         _LAST_CASE: _FRESH,
         _VERIFY_CASE: _VERIFY_LIMIT,
+        _ONCE_CASE: _VERIFY_LIMIT,
     }
     wanted = {case for case, peer in grown.items() if bench.wants(case, peer)}
     if not moved and not wanted:
@@ -141,6 +143,10 @@ def _moved(bench: Bench, scene: Scene) -> Row:
 
 
 def _grown(bench: Bench, scene: Scene, wanted: set[str]) -> Iterator[Row]:
+    if _ONCE_CASE in wanted:
+        once = f"file://{new_place(scene.place.directory)}"
+        scene.work("capture", once, "once", scene.source.target, scene.new_cache())
+        yield _verified(bench, scene, once, "once", _ONCE_CASE)
     directory = new_place(scene.place.directory)
     url = f"file://{directory}"
     result = scene.work(
@@ -168,7 +174,7 @@ def _grown(bench: Bench, scene: Scene, wanted: set[str]) -> Iterator[Row]:
     if _ALL_CASE in wanted:
         yield _kib(_ALL_CASE, sum(turns) / 1024, _ALL_LIMIT, _MAX_GROWTH * growth_kib)
     if _VERIFY_CASE in wanted:
-        yield _verified(bench, scene, url)
+        yield _verified(bench, scene, url, "grown", _VERIFY_CASE)
     if _LAST_CASE in wanted:
         scene.work("copy", url, scene.url)
         scene.work("capture", scene.url, "fresh", scene.source.target, scene.new_cache())
@@ -177,11 +183,11 @@ def _grown(bench: Bench, scene: Scene, wanted: set[str]) -> Iterator[Row]:
         yield _seconds(_LAST_CASE, measures["grown"], _FRESH, measures["fresh"].seconds, 1.2)
 
 
-def _verified(bench: Bench, scene: Scene, url: str) -> Row:
-    results = [scene.work("verify", url, "grown") for _ in range(bench.rounds + 1)][1:]
+def _verified(bench: Bench, scene: Scene, url: str, namespace: str, case: str) -> Row:
+    results = [scene.work("verify", url, namespace) for _ in range(bench.rounds + 1)][1:]
     measure = summarise([Sample(result["seconds"], {"client": result["peak_mib"]}) for result in results])
     seconds = results[0]["bytes"] / MIB / _MIN_VERIFY_MIB_PER_SECOND
-    return _seconds(_VERIFY_CASE, measure, _VERIFY_LIMIT, seconds, 1)
+    return _seconds(case, measure, _VERIFY_LIMIT, seconds, 1)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from host_client.errors import LimitError, OutpostError, SessionError
-from host_client.sandbox.task import in_thread
+from host_client.sandbox.task import in_thread, task_group
 from host_client.stores.archive_batch import VerifiedObject, batches, other_files, read_batch
 from host_client.stores.archive_schedule import Schedule, Wanted, parts
 from host_client.stores.archive_survey import ConversationName, SnapshotName
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from host_client.stores.archive_survey import Listed, Survey
 
 _EMPTY: Final = hashlib.sha256().hexdigest()
+_AT_ONCE_COUNT: Final = 500
+"""Files and chunks of a snapshot that are planned within a millisecond: less than a step in a thread may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +138,14 @@ class Verification:
         await each(indexed, self._read_index, concurrency_count=self._concurrency_count)
         snapshots = ((index, snapshot) for index in self._indexes.values() for snapshot in index.entries)
         await in_order(snapshots, self._read_manifest, self._take, concurrency_count=self._concurrency_count)
-        # Listed after what names them was read, so that what is named is either there or missing.
-        data = await self._survey.data() if count_unreferenced or not read_data else {}
-        if read_data:
-            planned = batches(self._schedule.order(), self._survey)
-            await in_order(planned, self._read_batch, self._hash, concurrency_count=self._concurrency_count)
-        else:
+        async with task_group() as group:
+            # Listed after what names them was read, so that what is named is either there or missing.
+            listing = group.create_task(self._survey.data()) if count_unreferenced or not read_data else None
+            if read_data:
+                planned = batches(self._schedule.order(), self._survey)
+                await in_order(planned, self._read_batch, self._hash, concurrency_count=self._concurrency_count)
+        data = listing.result() if listing else {}
+        if not read_data:
             for wanted in self._named:
                 if wanted.name not in data:
                     self._miss(wanted)
@@ -184,11 +188,16 @@ class Verification:
         return name, manifest
 
     async def _take(self, read: tuple[SnapshotName, Manifest] | None) -> None:
-        if read is not None:
-            await in_thread(self._plan, *read)
+        if read is None:
+            return
+        name, manifest = read
+        if sum(len(stream.files) + len(stream.chunks) for stream in manifest.streams) <= _AT_ONCE_COUNT:
+            self._plan(name, manifest)
+        else:
+            await in_thread(self._plan, name, manifest)
 
     def _plan(self, name: SnapshotName, manifest: Manifest) -> None:
-        """Add the files of a snapshot to what is to be hashed. Runs in a thread, one snapshot at a time."""
+        """Add the files of a snapshot to what is to be hashed. One snapshot at a time."""
         if bundle_digest(file.entry for file in manifest.files).hex() != manifest.digest:
             self._add(
                 "digest_mismatch",

@@ -56,21 +56,30 @@ def open_frame(key: str, stored: bytes | bytearray | memoryview) -> bytes:
     """Return the data of a stored object.
 
     Raises:
-        SessionError: `incomplete`: its end is missing; `digest_mismatch`: it is anything else than what was written.
+        SessionError: as `check_frame`.
     """
-    if len(stored) < HEADER_BYTES:
-        if MAGIC.startswith(bytes(stored[: len(MAGIC)])):
-            raise SessionError("incomplete", f"the object {key} ends within its header")
-        raise _damaged(key)
-    magic, _, data_bytes = _BEGINNING.unpack_from(stored)
     view = memoryview(stored)
     data = bytes(view[HEADER_BYTES:])
+    check_frame(key, bytes(view[:HEADER_BYTES]), data)
+    return data
+
+
+def check_frame(key: str, header: bytes, data: bytes) -> None:
+    """Make sure that a stored object's data is what was written with its header.
+
+    Raises:
+        SessionError: `incomplete`: its end is missing; `digest_mismatch`: it is anything else than what was written.
+    """
+    if len(header) < HEADER_BYTES:
+        if MAGIC.startswith(header[: len(MAGIC)]):
+            raise SessionError("incomplete", f"the object {key} ends within its header")
+        raise _damaged(key)
+    magic, _, data_bytes = _BEGINNING.unpack_from(header)
     if magic == MAGIC and len(data) < data_bytes <= MAX_OBJECT_BYTES:
         raise SessionError("incomplete", f"the object {key} has {len(data)} of its {data_bytes} bytes")
-    wanted = view[_BEGINNING.size : HEADER_BYTES]
-    if magic != MAGIC or len(data) != data_bytes or _digest(view[: _BEGINNING.size], data) != wanted:
+    wanted = header[_BEGINNING.size :]
+    if magic != MAGIC or len(data) != data_bytes or _digest(header[: _BEGINNING.size], data) != wanted:
         raise _damaged(key)
-    return data
 
 
 def revision_of(header: bytes) -> str:
@@ -80,7 +89,7 @@ def revision_of(header: bytes) -> str:
     return header[len(MAGIC) : len(MAGIC) + _NONCE_BYTES].hex()
 
 
-def _digest(beginning: bytes | memoryview, data: bytes) -> bytes:
+def _digest(beginning: bytes, data: bytes) -> bytes:
     digest = hashlib.sha256(beginning)
     digest.update(data)
     return digest.digest()

@@ -21,7 +21,7 @@ from host_client.session.failure import host_failure
 from host_client.session.folder import Folder
 from host_client.session.task import in_thread
 from host_client.transports.contract import MAX_OBJECT_BYTES, ObjectInfo, StoredObject, check_key, stale_revision
-from host_client.transports.frame import HEADER_BYTES, check_size, make_header, open_frame, revision_of
+from host_client.transports.frame import HEADER_BYTES, check_frame, check_size, make_header, revision_of
 from host_client.transports.local_draft import Draft, sweep
 from host_client.transports.path import folders_of, key_of, path_of
 
@@ -34,6 +34,10 @@ _LOCK: Final = ".lock"
 _DRAFTS: Final = ".drafts"
 _SHORTEST: Final = path_of("a")[0]
 """An object's file in a folder that can have one."""
+
+_TOGETHER_COUNT: Final = 1000
+_TOGETHER_DEPTH_COUNT: Final = 3
+"""How much of a listing is one step: objects, and folders below one another."""
 
 _LATEST_SECONDS: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -92,8 +96,10 @@ class LocalTransport:
             size = os.fstat(fd).st_size
             check_size(key, size, max_bytes)
             with os.fdopen(os.dup(fd), "rb") as file:
-                stored = file.read(size + 1)  # and no more, of one that grows meanwhile
-        return StoredObject(open_frame(key, stored), revision_of(stored))
+                header = file.read(HEADER_BYTES)
+                data = file.read(max(0, size - HEADER_BYTES) + 1)  # and no more, of one that grows meanwhile
+        check_frame(key, header, data)
+        return StoredObject(data, revision_of(header))
 
     def _stat(self, key: str) -> ObjectInfo | None:
         with self._opened(key) as fd:
@@ -136,25 +142,14 @@ class LocalTransport:
                 os.fsync(parent.fd)
 
     def _look(self, names: tuple[str, ...]) -> _Found:
-        """Return the objects in one folder, and the folders in it."""
-        objects: list[ObjectInfo] = []
-        folders: list[tuple[str, ...]] = []
+        """Return the objects in one folder and in a few below it, and the folders that were left out."""
+        found: _Found = ([], [])
         with self._root() as root:
             folder = _below(root, names)
-            if folder is None:
-                return objects, folders
-            with folder, os.scandir(folder.fd) as entries:
-                for entry in entries:
-                    path = (*names, entry.name)
-                    if entry.name.startswith("."):
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
-                        if key_of((*path, _SHORTEST)):  # else no key is so long, or leads there
-                            folders.append(path)
-                    elif (key := key_of(path)) and entry.is_file(follow_symlinks=False):
-                        with suppress(FileNotFoundError):  # removed meanwhile
-                            objects.append(_info(key, entry.stat(follow_symlinks=False)))
-        return objects, folders
+            if folder is not None:
+                with folder:
+                    _look_in(folder, names, found, len(names) + _TOGETHER_DEPTH_COUNT)
+        return found
 
     @contextmanager
     def _opened(self, key: str) -> Iterator[int | None]:
@@ -205,6 +200,29 @@ def _below(root: Folder, names: tuple[str, ...] | list[str], *, create: bool = F
         if create or error.reason != "not_found":
             raise
         return None
+
+
+def _look_in(folder: Folder, names: tuple[str, ...], found: _Found, max_depth_count: int) -> None:
+    """Look at a held folder, and at those below it as long as little was found: each step in a thread has its price."""
+    objects, left = found
+    below: list[tuple[str, ...]] = []
+    with os.scandir(folder.fd) as entries:
+        for entry in entries:
+            path = (*names, entry.name)
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if key_of((*path, _SHORTEST)):  # else no key is so long, or leads there
+                    below.append(path)
+            elif (key := key_of(path)) and entry.is_file(follow_symlinks=False):
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    objects.append(_info(key, entry.stat(follow_symlinks=False)))
+    for path in below:
+        if len(path) > max_depth_count or len(objects) + len(left) >= _TOGETHER_COUNT:
+            left.append(path)
+        elif (inner := _below(folder, path[-1:])) is not None:
+            with inner:
+                _look_in(inner, path, found, max_depth_count)
 
 
 def _open(parent: Folder, name: str) -> int | None:

@@ -7,7 +7,7 @@ import fcntl
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,13 +19,16 @@ from host_client.errors import (
     UnavailableError,
     WorkspaceError,
 )
-from host_client.transports.frame import check_size, open_frame
+from host_client.transports import local
+from host_client.transports.frame import check_frame, check_size
 from host_client.transports.local import LocalTransport, _info
 from support.killed import killed_at
 from support.wait import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from host_client.session.folder import Folder
 
 pytestmark = pytest.mark.anyio
 
@@ -193,8 +196,7 @@ def test_a_killed_writer_leaves_the_old_or_the_new(tmp_path: Path) -> None:
         assert found is not None, step
         assert found.data in (b"old", b"new" * 1000), step
         assert is_killed or found.data != b"old"
-        assert [info.key for info in transport._look(("a",))[0]] == [KEY]
-        assert transport._look(())[0] == []
+        assert [info.key for info in transport._look(())[0]] == [KEY]
         transport._write(KEY, b"newer", found.revision)
         assert not list((directory / ".drafts").iterdir()), step
         step += 1
@@ -295,12 +297,12 @@ async def test_a_file_that_grows_while_it_is_read_is_not_taken_whole(
         with (tmp_path / "a/b!").open("ab") as file:
             file.write(bytes(1 << 20))
 
-    def open_noted(key: str, stored: bytes) -> bytes:
-        opened.append(len(stored))
-        return open_frame(key, stored)
+    def check_noted(key: str, header: bytes, data: bytes) -> None:
+        opened.append(len(header) + len(data))
+        check_frame(key, header, data)
 
     monkeypatch.setattr("host_client.transports.local.check_size", grow)
-    monkeypatch.setattr("host_client.transports.local.open_frame", open_noted)
+    monkeypatch.setattr("host_client.transports.local.check_frame", check_noted)
     with pytest.raises(SessionError) as caught:
         await transport.read(KEY)
     assert caught.value.reason == "digest_mismatch"
@@ -316,16 +318,29 @@ async def test_folders_that_no_key_leads_to_are_not_listed(tmp_path: Path, monke
     for deep in (600 * "a/", "no key/at all", 300 * "b/"):
         (tmp_path / deep).mkdir(parents=True, exist_ok=True)
     looked: list[tuple[str, ...]] = []
-    look = transport._look
+    look_in = local._look_in
 
-    def note(names: tuple[str, ...]) -> object:
+    def note(folder: Folder, names: tuple[str, ...], *rest: Any) -> None:
         looked.append(names)
-        return look(names)
+        look_in(folder, names, *rest)
 
-    monkeypatch.setattr(transport, "_look", note)
+    monkeypatch.setattr(local, "_look_in", note)
     assert sorted(await keys(transport)) == wanted
     assert max(map(len, looked)) == 255
     assert ("no key",) not in looked
+
+
+@pytest.mark.parametrize("together_count", [1, 3, 1000])
+async def test_a_listing_is_whole_in_any_number_of_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together_count: int
+) -> None:
+    """Wide and deep folders are listed once each, however much of them is one step."""
+    monkeypatch.setattr(local, "_TOGETHER_COUNT", together_count)
+    transport = LocalTransport(tmp_path)
+    wanted = sorted(["top", *(f"wide/{n % 3}/{n}" for n in range(9)), *("/".join("deep" * n) for n in range(1, 4))])
+    for key in wanted:
+        await transport.write(key, b"x", if_revision=None)
+    assert sorted(await keys(transport)) == wanted
 
 
 def test_any_time_of_a_file_is_told() -> None:
