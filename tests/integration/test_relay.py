@@ -22,7 +22,7 @@ from host_client.stores.relay import relay
 from host_client.stores.relay_spool import Spool
 from host_client.stores.transcript import TranscriptConversations
 from sandbox_api.lock import LockSign
-from support.conversation import files_below
+from support.conversation import files_below, has_files
 from support.daemon import running_daemon
 from support.gated_proxy import gated_proxy
 from support.recorded import DATA
@@ -138,7 +138,7 @@ async def test_a_source_that_breaks_leaves_every_target_as_it_was(scene: Scene) 
     assert caught.value.code == "unavailable"
 
     async def are_as_before() -> bool:
-        return [files_below(target.home) for target in targets] == before
+        return all(has_files(target.home, files) for target, files in zip(targets, before, strict=True))
 
     await until(are_as_before, "the daemons to remove what was staged")
 
@@ -263,7 +263,7 @@ async def test_a_cancelled_relay_leaves_nothing(scene: Scene, monkeypatch: pytes
         assert not list((scene.folder / "tmp").glob("outpost-relay-*"))
 
         async def is_empty() -> bool:
-            return not files_below(target.home)
+            return has_files(target.home, {})
 
         await until(is_empty, "the daemon to remove what was staged")
 

@@ -17,7 +17,7 @@ from host_client.session.redaction import PatternRule, Redaction
 from host_client.stores.bundle import SessionBundleConversations
 from host_client.stores.context import ConversationContext
 from host_client.stores.relay import relay
-from support.conversation import ID, files_below, make_session, store
+from support.conversation import ID, files_below, has_files, make_session, store
 from support.daemon import running_daemon
 from support.gated_proxy import gated_proxy
 from support.wait import until
@@ -108,7 +108,7 @@ async def test_a_source_that_breaks_leaves_every_target_as_it_was(daemons: list[
     assert caught.value.code == "unavailable"
 
     async def are_as_before() -> bool:
-        return [files_below(target.home) for target in targets] == before
+        return all(has_files(target.home, files) for target, files in zip(targets, before, strict=True))
 
     await until(are_as_before, "the daemons to remove what was staged")
 

@@ -62,3 +62,11 @@ def make_session(
 def files_below(directory: Path) -> dict[str, bytes]:
     """Return the contents of all files below a directory."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def has_files(directory: Path, wanted: Mapping[str, bytes]) -> bool:
+    """Tell whether exactly those files are below a directory, out of which somebody may be taking others just now."""
+    try:
+        return files_below(directory) == wanted
+    except FileNotFoundError:
+        return False
