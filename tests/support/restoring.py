@@ -117,5 +117,10 @@ def files_of(directory: Path) -> dict[str, bytes]:
 
 
 def staged(home: Path) -> list[str]:
-    """Return everything below a home that a restore must not leave."""
-    return [path for path in picture(home) if ".outpost-session-" in path or path.startswith(".outpost-agent/")]
+    """Return everything below a home that a restore must not leave, also while it goes."""
+    paths = [
+        os.path.relpath(os.path.join(parent, name), home)  # noqa: PTH118 -- os.walk speaks text
+        for parent, folders, files in os.walk(home)
+        for name in folders + files
+    ]
+    return [path for path in paths if ".outpost-session-" in path or path.startswith(".outpost-agent/")]
