@@ -16,7 +16,7 @@ demo: .venv/installed ## Move four real sessions between two sandboxes on this m
 	@$(BIN)/python docs/demo.py
 
 test: .venv/installed ## Run the tests against the installed wheel
-	$(BIN)/pytest -n auto --dist loadfile -m "not clis"
+	$(BIN)/pytest -m "not clis"
 
 test-clis: .venv/installed ## Run the real coding CLIs offline, move their sessions and resume them
 	$(BIN)/pytest -m clis -s tests/e2e
