@@ -198,11 +198,16 @@ def test_start_is_idempotent(scene: Scene, daemon: RunningDaemon) -> None:
     with ThreadPoolExecutor(10) as threads:
         answers = list(threads.map(lambda _: scene.stub.Start(request, timeout=SECONDS), range(10)))
     assert len({(answer.pid, answer.started.ToNanoseconds()) for answer in answers}) == 1
-    wait_until((daemon.workspace / "count").exists, "the process")
+    wait_until(lambda: is_written(daemon.workspace / "count"), "the process")
     with fails("conflict", "exists"):
         scene.start("sh", "-c", script, "more", process_id="once")
     scene.release("once")
     assert (daemon.workspace / "count").read_text() == "started\n"
+
+
+def is_written(path: Path) -> bool:
+    """Tell whether a file that a process makes has something in it, which comes after it is there."""
+    return path.exists() and path.stat().st_size > 0
 
 
 def test_start_at_another_daemon(scene: Scene, daemon: RunningDaemon) -> None:
@@ -225,7 +230,7 @@ def test_start_outlives_its_call(scene: Scene, daemon: RunningDaemon) -> None:
     call.cancel()
     answer = scene.stub.Start(request, timeout=SECONDS)
     assert answer.pid == scene.state("gone").pid
-    wait_until((daemon.workspace / "gone").exists, "the process")
+    wait_until(lambda: is_written(daemon.workspace / "gone"), "the process")
     scene.release("gone")
     assert (daemon.workspace / "gone").read_text() == "started\n"
 
