@@ -20,6 +20,7 @@ from support.wait import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from support.daemon import RunningDaemon
 
