@@ -37,7 +37,7 @@ _SHORTEST: Final = path_of("a")[0]
 
 _TOGETHER_COUNT: Final = 1000
 _TOGETHER_DEPTH_COUNT: Final = 3
-"""How much of a listing is one step: objects, and folders below one another."""
+"""How much of a listing is one step: objects, or folders, empty ones too; and how deep below one another."""
 
 _LATEST_SECONDS: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -148,7 +148,7 @@ class LocalTransport:
             folder = _below(root, names)
             if folder is not None:
                 with folder:
-                    _look_in(folder, names, found, len(names) + _TOGETHER_DEPTH_COUNT)
+                    _look_in(folder, names, found, len(names) + _TOGETHER_DEPTH_COUNT, iter(range(_TOGETHER_COUNT)))
         return found
 
     @contextmanager
@@ -202,8 +202,8 @@ def _below(root: Folder, names: tuple[str, ...] | list[str], *, create: bool = F
         return None
 
 
-def _look_in(folder: Folder, names: tuple[str, ...], found: _Found, max_depth_count: int) -> None:
-    """Look at a held folder, and at those below it as long as little was found: each step in a thread has its price."""
+def _look_in(folder: Folder, names: tuple[str, ...], found: _Found, max_depth_count: int, room: Iterator[int]) -> None:
+    """Look at a held folder, and at those below it while there is room: each step in a thread has its price."""
     objects, left = found
     below: list[tuple[str, ...]] = []
     with os.scandir(folder.fd) as entries:
@@ -218,11 +218,11 @@ def _look_in(folder: Folder, names: tuple[str, ...], found: _Found, max_depth_co
                 with suppress(FileNotFoundError):  # removed meanwhile
                     objects.append(_info(key, entry.stat(follow_symlinks=False)))
     for path in below:
-        if len(path) > max_depth_count or len(objects) + len(left) >= _TOGETHER_COUNT:
+        if len(path) > max_depth_count or len(objects) >= _TOGETHER_COUNT or next(room, None) is None:
             left.append(path)
         elif (inner := _below(folder, path[-1:])) is not None:
             with inner:
-                _look_in(inner, path, found, max_depth_count)
+                _look_in(inner, path, found, max_depth_count, room)
 
 
 def _open(parent: Folder, name: str) -> int | None:

@@ -343,6 +343,15 @@ async def test_a_listing_is_whole_in_any_number_of_steps(
     assert sorted(await keys(transport)) == wanted
 
 
+def test_a_step_of_a_listing_is_bounded_by_empty_folders_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever makes many of them holds up no thread for long: what one step leaves is for the next ones."""
+    monkeypatch.setattr(local, "_TOGETHER_COUNT", 3)
+    for number in range(10):
+        (tmp_path / f"empty-{number}").mkdir()
+    objects, left = LocalTransport(tmp_path)._look(())
+    assert (len(objects), len(left)) == (0, 7)
+
+
 def test_any_time_of_a_file_is_told() -> None:
     """Some file systems keep times that are no dates; they are told as the nearest one."""
     told = [_info("key", os.stat_result((0o100600, 1, 1, 1, 0, 0, 1, 0, at, 0))).modified for at in (-(10**15), 10**15)]
